@@ -25,6 +25,9 @@ class TlsSettings(Section, frozen=True, kw_only=True):
     client_auth: Literal["none", "request", "require"] = "none"
     """Whether clients are asked for a certificate, and let in without one (Kafka: ssl.client.auth)."""
 
+    principal_rules: Annotated[str, Meta(min_length=1)] = "DEFAULT"
+    """What makes a user of the subject of a client's certificate (Kafka: ssl.principal.mapping.rules)."""
+
     def __post_init__(self) -> None:
         if (self.client_auth == "none") != (self.client_ca is None):
             raise SettingError("client_ca", "expected together with client_auth: request or require, and only then")

@@ -250,11 +250,41 @@ def test_clients_show_certificates(serve: Serve, authority: Authority, tmp_path:
     mine = authority.client(authority.pair("client"))
     with mine.wrap_socket(connected(broker), server_hostname="127.0.0.1") as stream:
         assert asked(stream) == 7
+        (who,) = users(broker)
+        assert who.startswith("User:CN=client,OU=Testing cert ")
+        assert who.endswith(",O=Shop")
     stranger = authority.client(Authority(tmp_path, "other").pair("stranger"))
     for context in (authority.client(), stranger):
         assert is_turned_away(context, broker)
     assert broker.app is not None
     until(lambda: broker.app is not None and broker.app.kafka.tls[0].handshakes == {"ok": 1, "failed": 2})
+
+
+def users(broker: halfmoon.testing.Broker) -> list[str]:
+    """Whom the open connections are of."""
+    assert broker.app is not None
+    return [str(each.principal) for each in broker.app.kafka._connections]  # type: ignore[attr-defined]
+
+
+def test_certificates_are_asked_for_and_need_not_be_there(serve: Serve, authority: Authority) -> None:
+    rules = "RULE:^CN=(.*?),.*$/$1/U"
+    broker = serve(client_ca=authority.path, client_auth="request", principal_rules=rules)
+    with authority.client().wrap_socket(connected(broker), server_hostname="127.0.0.1") as stream:
+        assert asked(stream) == 7
+        assert users(broker) == ["User:ANONYMOUS"]
+    until(lambda: not users(broker))
+    mine = authority.client(authority.pair("client"))
+    with mine.wrap_socket(connected(broker), server_hostname="127.0.0.1") as stream:
+        assert asked(stream) == 7
+        assert users(broker) == ["User:CLIENT"]
+
+
+def test_who_is_let_in_stays(serve: Serve, authority: Authority) -> None:
+    broker = serve({"authentication_timeout": "500ms"})
+    with authority.client().wrap_socket(connected(broker), server_hostname="127.0.0.1") as stream:
+        assert asked(stream) == 7
+        time.sleep(2.5)  # two looks at who is late
+        assert asked(stream) == 7
 
 
 def test_a_new_certificate_is_for_new_connections(serve: Serve, authority: Authority) -> None:

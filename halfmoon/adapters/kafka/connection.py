@@ -26,7 +26,7 @@ import struct
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from halfmoon.adapters.kafka.answers import Answers, Slot, encode
 from halfmoon.adapters.kafka.api.api_18_api_versions import unsupported_version
@@ -38,7 +38,8 @@ from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, PRODUCE, Route
 from halfmoon.adapters.kafka.slicing import InSlices
 from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.adapters.tcp.connection import WRITE_LIMIT_BYTES, Buffer
-from halfmoon.auth.principals import ANONYMOUS
+from halfmoon.auth.principals import ANONYMOUS, user
+from halfmoon.auth.x500 import subject
 from halfmoon.kafka_wire import primitives as wire
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
     from halfmoon.adapters.tcp.buffers import ReceiveBuffer
     from halfmoon.adapters.tcp.listener import Listener
     from halfmoon.adapters.tcp.slices import Slicing
+    from halfmoon.auth.principal_rules import PrincipalRules
     from halfmoon.auth.scram import Login
-    from halfmoon.config.listener_settings import KafkaListener
     from halfmoon.services.common.services import Services
     from halfmoon.services.quotas.service import Quotas
 
@@ -87,8 +88,18 @@ class Shared(Struct):
     """Set where plugins say who may do what."""
     quotas: Quotas | None = None
     """None where they are off."""
-    sasl: dict[str, Sasl] = field(default_factory=dict)
-    """By the name of the listener; those without are not in it."""
+
+
+class Door(Struct):
+    """Where clients come in: one of `listeners.kafka`."""
+
+    name: str
+    advertise: tuple[str, int] | None = None
+    """The address told to clients; None tells each the one it reached us at."""
+    sasl: Sasl | None = None
+    """None where clients have not to authenticate by SASL."""
+    rules: PrincipalRules | None = None
+    """What makes a user of the subject of a client's certificate."""
 
 
 class Connection(tcp.Connection):
@@ -97,7 +108,7 @@ class Connection(tcp.Connection):
     START_BYTES: ClassVar[int] = _START.size
     log = logging.getLogger("halfmoon.kafka")
 
-    def __init__(self, listener: Listener, shared: Shared, door: KafkaListener, came_as: Arrival | None = None) -> None:
+    def __init__(self, listener: Listener, shared: Shared, door: Door, came_as: Arrival | None = None) -> None:
         """`door`: where the client came in. `came_as`: as of tcp.Connection."""
         super().__init__(listener, came_as)
         self._door = door
@@ -110,7 +121,7 @@ class Connection(tcp.Connection):
         self._client_raw = b""
         self._client_id: str | None = ""
         self.software = ""
-        sasl = shared.sasl.get(door.name)
+        sasl = door.sasl
         self.login = None if sasl is None else Authenticating(sasl, self)
         self.principal = ANONYMOUS
         self.mechanism = ""
@@ -137,6 +148,10 @@ class Connection(tcp.Connection):
     def _begins(self, since_ms: int | None) -> None:
         if self.login is not None:
             self._listener.newcomers.add(self, since_ms)
+            return
+        certificate = None if self._door.rules is None else self._certificate()
+        if certificate is not None:
+            self._is_who_it_shows(certificate)
 
     def _gone(self) -> None:
         if self._slices.busy:
@@ -264,6 +279,16 @@ class Connection(tcp.Connection):
         self._resume_soon()
 
     # Who it is (login.Client).
+
+    def _is_who_it_shows(self, certificate: bytes) -> None:
+        """Rule: DefaultKafkaPrincipalBuilder."""
+        assert self._door.rules is not None
+        try:
+            self.principal = user(self._door.rules.apply(subject(certificate)))
+        except ValueError as error:
+            self._close(f"its certificate: {error}")
+        else:
+            self.mechanism = "TLS"
 
     def _is_token(self, size: int) -> bool:
         """Whether tokens come without a request around them: they may be shorter than its header."""

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from halfmoon.adapters.kafka.access import guarded
 from halfmoon.adapters.kafka.api import registered
-from halfmoon.adapters.kafka.connection import Connection, Shared
+from halfmoon.adapters.kafka.connection import Connection, Door, Shared
 from halfmoon.adapters.kafka.registry import Api, ApiTable, offered
 from halfmoon.adapters.kafka.routes import build_routes
 from halfmoon.adapters.kafka.throttling import Throttling
@@ -22,6 +22,7 @@ from halfmoon.adapters.tcp.listener import Listener
 from halfmoon.adapters.tcp.slices import Slicing
 from halfmoon.adapters.tcp.tls import Tls
 from halfmoon.adapters.tcp.turns import Turns
+from halfmoon.auth.principal_rules import PrincipalRules
 from halfmoon.config.listener_settings import KafkaListener
 from halfmoon.config.settings import Settings
 from halfmoon.config.units import Address
@@ -65,6 +66,8 @@ class Server(Listener):
             ApiTable(apis), self.routes, services,
             Slicing(loop.call_soon, lambda: self.round_time), access=access, quotas=quotas,
         )  # fmt: skip
+        self.doors = {each.name: _door(each) for each in settings.listeners.of_kafka}
+        """By their names."""
         if quotas is not None:
             quotas.on_enabled.append(self._quotas_enabled)
             self._quotas_enabled()
@@ -91,15 +94,25 @@ class Server(Listener):
         `bind`'s is 0. Raises OSError, StartError."""
         return await self.open(structs.replace(self._settings.listeners.kafka, bind=Address(*bind)))
 
-    async def open(self, door: KafkaListener) -> tuple[str, int]:
+    async def open(self, listener: KafkaListener) -> tuple[str, int]:
         """Listen there, too. Raises OSError, StartError."""
-        tls = None if door.tls is None else Tls(door.name, door.tls, self.core.clock.wall_ms)
+        door = self.doors[listener.name]
+        tls = None if listener.tls is None else Tls(listener.name, listener.tls, self.core.clock.wall_ms)
+        if door.sasl is not None:
+            self.expects_newcomers()
 
         def make(came_as: Arrival | None) -> Connection:
             return self.connection(door, came_as)
 
-        return await self.listen(make, door.bind, tls)
+        return await self.listen(make, listener.bind, tls)
 
-    def connection(self, door: KafkaListener | None = None, came_as: Arrival | None = None) -> Connection:
-        """For a client that connects; `door`: where, None: at the first listener."""
-        return Connection(self, self.shared, door or self._settings.listeners.kafka, came_as)
+    def connection(self, door: Door | None = None, came_as: Arrival | None = None) -> Connection:
+        """For a client that connects; `door`: where, None: at the first one."""
+        return Connection(self, self.shared, door or self.doors[self._settings.listeners.kafka.name], came_as)
+
+
+def _door(listener: KafkaListener) -> Door:
+    """Raises StartError."""
+    tls = listener.tls
+    rules = PrincipalRules(tls.principal_rules) if tls is not None and tls.client_auth != "none" else None
+    return Door(listener.name, listener.advertise, None, rules)

@@ -147,6 +147,12 @@ class Connection(Receiving):
             self._pause_reading()
             self._listener.loop.call_later(wait_ms / 1000, self._transport.abort)
 
+    def _certificate(self) -> bytes | None:
+        """The client's, DER; None where it has shown none."""
+        found = self._transport.get_extra_info("ssl_object")
+        certificate: bytes | None = None if found is None else found.getpeercert(binary_form=True)
+        return certificate
+
     def connection_lost(self, exc: Exception | None) -> None:
         turns = self._listener.turns
         turns.begin(perf_counter())
