@@ -317,7 +317,7 @@ class Planner:
             if nth % SLICE == SLICE - 1:
                 yield
         small: list[int] = []
-        for file in self._files:
+        for file in list(self._files):  # some may come and go meanwhile
             start, size = file.segment.start, file.segment.size
             if start not in ranges:
                 continue

@@ -38,6 +38,10 @@ LOOKS = 20
 """A fetch that finds nothing but holes and markers looks on so often before it returns to the loop."""
 
 
+WRITE_AGAIN_MS = 2_000
+"""What has become of records, and could not be written down, is tried again after so long."""
+
+
 class DeadLetterQueue(Protocol):
     """Writes dead letters."""
 
@@ -214,11 +218,15 @@ class ShareDelivery:
                     self._wake(part)
 
     def _watch(self, part: Part) -> None:
-        if part.next_deadline_ms is None:
+        deadline_ms = part.next_deadline_ms
+        if part.is_unwritten:
+            again_ms = self._clock.mono_ms() + WRITE_AGAIN_MS
+            deadline_ms = again_ms if deadline_ms is None else min(deadline_ms, again_ms)
+        if deadline_ms is None:
             self.parts.locks.cancel(part.timer)
-        elif part.timer.deadline_ms != part.next_deadline_ms:
-            self.parts.locks.set(part.timer, part.next_deadline_ms)
-            self._timers.arm(part.next_deadline_ms)
+        elif part.timer.deadline_ms != deadline_ms:
+            self.parts.locks.set(part.timer, deadline_ms)
+            self._timers.arm(deadline_ms)
 
     # -- what becomes of records ---------------------------------------------------------------------------------------
 
@@ -237,14 +245,22 @@ class ShareDelivery:
         return position
 
     def _write(self, part: Part, mark: Mark, changed: list[Saved]) -> int:
-        group, partition = part.place
-        record = control.ShareChanged(group, partition.topic.number, partition.index, part.start, changed)
         try:
-            position = self._appender.append_control(record)
+            position = self._append(part, changed)
         except BrokerError:
             part.back_to(mark)
             raise
         self._settled(part, changed)
+        return position
+
+    def _append(self, part: Part, changed: list[Saved]) -> int:
+        """Write changes down, and those that could not be before. Raises BrokerError."""
+        group, partition = part.place
+        if part.is_unwritten:
+            changed = part.given_up()
+        record = control.ShareChanged(group, partition.topic.number, partition.index, part.start, changed)
+        position = self._appender.append_control(record)
+        part.is_unwritten = False
         return position
 
     def _settled(self, part: Part, changed: list[Saved]) -> None:
@@ -258,16 +274,17 @@ class ShareDelivery:
         self._wake(part)
 
     def _note(self, part: Part, changed: list[Saved]) -> None:
-        """Nobody waits for it to be written: without it, records are given out once more after a crash."""
-        if not changed:
+        """Nobody waits for it to be written: without it, records are given out once more after a crash. Where it cannot
+        be written now, it is tried again, and stays in memory until then."""
+        if not changed and not part.is_unwritten:
             self._watch(part)
             return
-        group, partition = part.place
-        record = control.ShareChanged(group, partition.topic.number, partition.index, part.start, changed)
         try:
-            self._appender.append_control(record)
+            self._append(part, changed)
         except BrokerError as error:
-            self._logger.error("event=share_state_not_written group=%s partition=%r error=%s", *part.place, error)
+            if not part.is_unwritten:
+                self._logger.error("event=share_state_not_written group=%s partition=%r error=%s", *part.place, error)
+            part.is_unwritten = True
         self._settled(part, changed)
 
     def release(self, group: str, member: str) -> None:

@@ -30,7 +30,7 @@ class Place(NamedTuple):
 class Part(SharePartition):
     """A share partition at work."""
 
-    __slots__ = ("is_loading", "place", "timer")
+    __slots__ = ("is_loading", "is_unwritten", "place", "timer")
 
     def __init__(self, place: Place, start: int, saved: Sequence[Saved] = ()) -> None:
         super().__init__(start, saved)
@@ -38,6 +38,8 @@ class Part(SharePartition):
         self.timer: Timer[Part] = Timer(self)
         self.is_loading = False
         """A request reads for it from the disk; others do not, or they would read the same."""
+        self.is_unwritten = False
+        """It has changed, and that could not be written down: the catalog knows less of it."""
 
 
 class Parts:
@@ -73,7 +75,11 @@ class Parts:
     def is_needed(self, part: Part) -> bool:
         """Whether it has to stay in memory."""
         return (
-            self.sessions.any_of(part.place.group) or part.is_loading or part.has_acquired or part.dead_letters_pending
+            self.sessions.any_of(part.place.group)
+            or part.is_loading
+            or part.is_unwritten
+            or part.has_acquired
+            or part.dead_letters_pending
         )
 
     def known(self, group: str, partition: Partition) -> Part | None:

@@ -266,6 +266,10 @@ class SharePartition(DeliveryState):
                     written.append(piece)
         return written
 
+    def given_up(self) -> list[Saved]:
+        """All of it but what somebody has acquired, to be written down."""
+        return [run[:4] for run in self.runs if run.state != ACQUIRED]
+
     def back_to(self, mark: Mark) -> None:
         super().back_to(mark)
         self._look_for_deadline()

@@ -290,6 +290,22 @@ def test_many_small_clean_files_become_one() -> None:
         assert state(broker, "u", at) == {b"a": b"%d" % at, b"b": b"%d" % at}
 
 
+def test_clean_files_that_go_while_they_are_looked_at() -> None:
+    """Found by torture: the search for files to tidy ended with an exception, and no job was looked for any more."""
+    broker, clock, _ = fresh()
+    for name in ("a", "b", "c"):
+        broker.create_topic(name, 1, COMPACT)
+        put(broker, name, (b"a", b"x"), (b"b", b"x"))
+        put(broker, name, (b"a", b"y"))
+        clean(broker, clock)
+    assert len(broker.cleaner.files) >= 2
+    looking = broker.cleaner.planner.plan(broker.cleaner.published)
+    next(looking)
+    for _ in looking:
+        if len(broker.cleaner.files):
+            broker.cleaner.files._files.popitem()
+
+
 def test_clean_files_that_are_mostly_dead_are_left() -> None:
     broker, clock, _ = fresh()
     broker.create_topic("t", 1, COMPACT)
