@@ -58,7 +58,7 @@ _SLOTS = (
     "shares",
     "unwritten",
 )
-_ADMINISTRATION = ("configs", "quotas", "acls")
+_ADMINISTRATION = ("configs", "quotas", "acls", "users", "tokens")
 
 
 def take(catalog: Catalog, position: int, generation: int, *, clean: bool = False, producers: bool = True) -> bytes:
