@@ -82,7 +82,7 @@ class TopicState(msgspec.Struct, array_like=True):
 
 
 class AdministrationState(msgspec.Struct, array_like=True):
-    """What administrators have set besides topics; one slot of `Snapshot`, with several owners."""
+    """What administrators have set besides topics; one slot of `Snapshot`, with three owners."""
 
     configs: msgspec.Raw = EMPTY
     """list[tuple[kind, name, dict[str, str]]]"""
@@ -90,10 +90,6 @@ class AdministrationState(msgspec.Struct, array_like=True):
     """list[tuple[list[tuple[type, name or None]], dict[str, float]]]"""
     acls: msgspec.Raw = EMPTY
     """list[control.AclRule]"""
-    users: msgspec.Raw = EMPTY
-    """list[control.User]"""
-    tokens: msgspec.Raw = EMPTY
-    """list[control.DelegationToken]"""
 
 
 class Snapshot(msgspec.Struct, array_like=True):
@@ -130,6 +126,10 @@ class Snapshot(msgspec.Struct, array_like=True):
     next_clean: int = CLEAN_BASE
     unwritten: msgspec.Raw = EMPTY
     """list[control.InternalKey]"""
+    users: msgspec.Raw = EMPTY
+    """list[control.User]"""
+    tokens: msgspec.Raw = EMPTY
+    """list[control.DelegationToken]"""
 
 
 encode = msgspec.msgpack.Encoder().encode

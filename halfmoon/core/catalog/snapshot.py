@@ -57,8 +57,10 @@ _SLOTS = (
     "share_groups",
     "shares",
     "unwritten",
+    "users",
+    "tokens",
 )
-_ADMINISTRATION = ("configs", "quotas", "acls", "users", "tokens")
+_ADMINISTRATION = ("configs", "quotas", "acls")
 
 
 def take(catalog: Catalog, position: int, generation: int, *, clean: bool = False, producers: bool = True) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from halfmoon.adapters.kafka.duplicates import duplicates_in_slices
-from halfmoon.adapters.kafka.durable import each_of, refuse, tells_state
+from halfmoon.adapters.kafka.durable import refuse, tells_state
 from halfmoon.adapters.kafka.protocol import DescribeUserScramCredentialsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError, Fault
@@ -19,7 +19,7 @@ _Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResul
 
 
 @api(50, "DescribeUserScramCredentials", 0, 0, service=Users)
-@tells_state(each_of("results"))
+@tells_state()
 def describe_user_scram_credentials(ctx: Context, request: Any) -> Slices[object]:
     users = ctx.services.get(Users)
     names = [user.name for user in request.users or ()]
