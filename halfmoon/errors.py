@@ -95,6 +95,12 @@ class Fault(Enum):
     UNSUPPORTED_SASL_MECHANISM = "there is no authentication"
     SASL_AUTHENTICATION_FAILED = "authentication failed"
     ILLEGAL_SASL_STATE = "there is no SASL: connect with security.protocol=PLAINTEXT"
+    UNACCEPTABLE_CREDENTIAL = "the credential is not acceptable"
+    INVALID_PRINCIPAL_TYPE = "no such kind of principal"
+    DELEGATION_TOKEN_AUTH_DISABLED = "delegation tokens are off"
+    DELEGATION_TOKEN_NOT_FOUND = "no such delegation token"
+    DELEGATION_TOKEN_OWNER_MISMATCH = "neither the owner of the delegation token nor one of its renewers"
+    DELEGATION_TOKEN_EXPIRED = "the delegation token has expired"
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = "whoever has not authenticated gets no token"
 
 

@@ -272,6 +272,57 @@ class AclsChanged(Record, frozen=True, tag="acls"):
     removed: list[AclRule]
 
 
+class ScramCredential(msgspec.Struct, array_like=True, frozen=True):
+    """What is kept in place of a password. `mechanism`: Kafka's number, 1 or 2."""
+
+    mechanism: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    def __repr__(self) -> str:
+        return f"ScramCredential({self.mechanism}, …)"
+
+
+class User(msgspec.Struct, array_like=True, frozen=True):
+    """All that is known of one user."""
+
+    name: str
+    scram: list[ScramCredential] = []
+    """One for each mechanism at most."""
+    disabled: bool = False
+    admin: bool = False
+    sealed: bytes = b""
+    """The secret of RocketMQ's signatures, encrypted (halfmoon/auth/sealing.py); empty where there is none."""
+
+    def __repr__(self) -> str:
+        return f"User({self.name!r}, {self.scram!r}, disabled={self.disabled}, admin={self.admin}, …)"
+
+
+class UsersChanged(Record, frozen=True, tag="users"):
+    changed: list[User]
+    removed: list[str]
+
+
+class DelegationToken(msgspec.Struct, array_like=True, frozen=True):
+    """One delegation token; its HMAC follows from its id and the node's key. Principals as "User:alice", times in Unix
+    ms."""
+
+    id: str
+    owner: str
+    requester: str
+    renewers: list[str]
+    issued_ms: int
+    max_ms: int
+    expires_ms: int
+
+
+class TokensChanged(Record, frozen=True, tag="tokens"):
+    changed: list[DelegationToken]
+    removed: list[str]
+
+
 class Moved(msgspec.Struct, array_like=True, frozen=True):
     """The offsets [from_offset, upto_offset) of a partition; what of them lives is in a clean file. Below
     `compacted_upto` no two records have the same key."""
@@ -358,6 +409,8 @@ Any = (
     | ResourceConfigsSet
     | QuotasSet
     | AclsChanged
+    | UsersChanged
+    | TokensChanged
     | Cleaned
     | InternalWritten
     | TopicRenamed

@@ -126,6 +126,10 @@ class Snapshot(msgspec.Struct, array_like=True):
     next_clean: int = CLEAN_BASE
     unwritten: msgspec.Raw = EMPTY
     """list[control.InternalKey]"""
+    users: msgspec.Raw = EMPTY
+    """list[control.User]"""
+    tokens: msgspec.Raw = EMPTY
+    """list[control.DelegationToken]"""
 
 
 encode = msgspec.msgpack.Encoder().encode

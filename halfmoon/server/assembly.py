@@ -33,6 +33,10 @@ from halfmoon.services.configs.dynamic import DynamicConfigs
 from halfmoon.services.configs.group_configs import GroupConfigs
 from halfmoon.services.configs.name_server import NameServerConfigs
 from halfmoon.services.configs.state import ConfigsState
+from halfmoon.services.credentials.node_key import NodeKey
+from halfmoon.services.credentials.state import CredentialsState
+from halfmoon.services.credentials.tokens import DelegationTokens, TokenLimits
+from halfmoon.services.credentials.users import Users
 from halfmoon.services.groups.building import build_coordination
 from halfmoon.services.groups.consumer.settings import GroupOverrides
 from halfmoon.services.groups.journal import GroupJournal
@@ -79,11 +83,12 @@ class Sections:
         self.configs = ConfigsState(catalog.topic_configs)
         self.quotas = QuotasState()
         self.acls = AclsState()
+        self.credentials = CredentialsState()
         self.share = ShareState(catalog)
         catalog.register(
             (
                 self.internal_topics, self.transactions, self.groups, self.nacked, self.attempts, self.cancels,
-                self.configs, self.quotas, self.acls, self.share,
+                self.configs, self.quotas, self.acls, self.credentials, self.share,
             )
         )  # fmt: skip
         catalog.ends = self.transactions
@@ -138,6 +143,12 @@ class Node:
         self.name_server_configs = NameServerConfigs(state.configs, appender)
         self.quotas = Quotas(state.quotas, appender, clock, live)
         self.acls = AccessRules(state.acls, appender)
+        self.node_key = NodeKey(fs, random_bytes)
+        self.users = Users(state.credentials, appender, self.node_key, random_bytes)
+        self.tokens = DelegationTokens(
+            state.credentials, appender, clock, timers, self.node_key, random_bytes, self.users.is_disabled,
+            TokenLimits(), logger,
+        )  # fmt: skip
         self.key_index = KeyIndex(log, catalog, turn, reader, relays)
         self.messages = Messages(self.key_index, catalog, reader)
         self.waiting = WaitingService(
@@ -166,6 +177,7 @@ class Node:
             "configs": (self.group_configs, self.dynamic_configs, self.client_metrics, self.name_server_configs),
             "quotas": (self.quotas,),
             "acls": (self.acls,),
+            "credentials": (self.users, self.tokens),
             "keyindex": (self.messages,),
             "share": (self.shares,),
         }
@@ -180,6 +192,8 @@ class Node:
         return [
             self.dynamic_configs.feature(),
             self.quotas.feature(),
+            self.users.feature(),
+            self.tokens.feature(),
             self.groups.feature(),
             self.transactions.feature(),
             self.shares.feature(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
@@ -21,9 +22,14 @@ from confluent_kafka.admin import (
     ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
+    UserScramCredentialAlteration,
+    UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
 from kafka import KafkaAdminClient
+from kafka.admin import ScramMechanism as PythonMechanism
+from kafka.admin import UserScramCredentialDeletion as PythonDeletion
+from kafka.admin import UserScramCredentialUpsertion as PythonUpsertion
 
 from halfmoon.testing import Broker
 
@@ -92,13 +98,63 @@ def test_credentials(admin: AdminClient, name: str) -> None:
     assert caught.value.args[0].code() == KafkaError.RESOURCE_NOT_FOUND
 
 
-def test_credentials_are_refused(own_admin: AdminClient) -> None:
-    wanted = UserScramCredentialUpsertion(
-        "alice", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"password", b"salt"
+SCRAM_256, SCRAM_512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
+
+
+def test_credentials_are_kept_over_a_restart(own_broker: Broker, own_admin: AdminClient) -> None:
+    def told(*changes: UserScramCredentialAlteration) -> None:
+        for future in own_admin.alter_user_scram_credentials(list(changes)).values():
+            future.result(10)
+
+    def shown() -> dict[str, list[tuple[ScramMechanism, int]]]:
+        found = own_admin.describe_user_scram_credentials().result(10)
+        return {
+            name: [(each.mechanism, each.iterations) for each in said.scram_credential_infos]
+            for name, said in found.items()
+        }
+
+    told(
+        UserScramCredentialUpsertion("alice", ScramCredentialInfo(SCRAM_256, 4096), b"password", b"salt"),
+        UserScramCredentialUpsertion("bob", ScramCredentialInfo(SCRAM_512, 8192), b"password"),
     )
+    told(UserScramCredentialUpsertion("alice", ScramCredentialInfo(SCRAM_512, 16384), b"password"))
+    expected = {"alice": [(SCRAM_256, 4096), (SCRAM_512, 16384)], "bob": [(SCRAM_512, 8192)]}
+    assert shown() == expected
+    own_broker.restart()
+    assert shown() == expected
+    told(UserScramCredentialDeletion("alice", SCRAM_256))
+    own_broker.restart()
+    assert shown() == {"alice": [(SCRAM_512, 16384)], "bob": [(SCRAM_512, 8192)]}
+    told(UserScramCredentialDeletion("alice", SCRAM_512), UserScramCredentialDeletion("bob", SCRAM_512))
+    for mechanism, iterations, code in (
+        (SCRAM_256, 4095, KafkaError.UNACCEPTABLE_CREDENTIAL),
+        (SCRAM_256, 16385, KafkaError.UNACCEPTABLE_CREDENTIAL),
+    ):
+        with pytest.raises(KafkaException) as caught:
+            told(UserScramCredentialUpsertion("alice", ScramCredentialInfo(mechanism, iterations), b"password"))
+        assert caught.value.args[0].code() == code
     with pytest.raises(KafkaException) as caught:
-        own_admin.alter_user_scram_credentials([wanted])["alice"].result(10)
-    assert caught.value.args[0].code() == KafkaError.UNSUPPORTED_SASL_MECHANISM
+        told(UserScramCredentialDeletion("alice", SCRAM_512))
+    assert caught.value.args[0].code() == KafkaError.RESOURCE_NOT_FOUND
+
+
+def test_credentials_by_kafka_python(own_broker: Broker) -> None:
+    def ask(question: Callable[[KafkaAdminClient], Any]) -> Any:
+        client = KafkaAdminClient(bootstrap_servers=own_broker.bootstrap_servers)
+        try:
+            return question(client)
+        finally:
+            client.close()
+
+    wanted = PythonUpsertion("carol", PythonMechanism.SCRAM_SHA_512, "password", iterations=4096)
+    assert ask(lambda admin: admin.alter_user_scram_credentials([wanted])) == {"carol": None}
+    own_broker.restart()
+    said = ask(lambda admin: admin.describe_user_scram_credentials(["carol", "dave"]))
+    assert said["carol"]["credential_infos"] == [{"mechanism": PythonMechanism.SCRAM_SHA_512, "iterations": 4096}]
+    assert "dave" in said["dave"]["error"]
+    gone = PythonDeletion("carol", PythonMechanism.SCRAM_SHA_512)
+    assert ask(lambda admin: admin.alter_user_scram_credentials([gone])) == {"carol": None}
+    assert ask(lambda admin: admin.describe_user_scram_credentials()) == {}
 
 
 def test_access_rules(own_broker: Broker, own_admin: AdminClient) -> None:

@@ -31,8 +31,9 @@ FIXED = 3
 """Position, generation and whether it is clean stand before what the catalog says."""
 COUNT_BYTES = 3
 """The msgpack array begins with the number of its fields, …"""
-LATER = b"\x90"
-"""… which stand behind those of that revision since then, and are empty in what it has left: `unwritten`."""
+LATER = b"\x90\x90\x90"
+"""… which stand behind those of that revision since then, and are empty in what it has left: `unwritten`, `users`,
+`tokens`."""
 
 
 @pytest.fixture(scope="module")

@@ -73,6 +73,11 @@ RECORDS: list[control.Any] = [
     control.ResourceConfigsSet("group", "g", {"share.isolation.level": "read_committed"}),
     control.QuotasSet([("client-id", "c"), ("user", None)], {"producer_byte_rate": 1024.5}),
     control.AclsChanged([control.AclRule(2, "t", 3, "User:a", "*", 3, 3)], []),
+    control.UsersChanged(
+        [control.User("alice", [control.ScramCredential(2, b"salt", b"s", b"k", 4096)], True, True, b"\x01\x02")],
+        ["bob"],
+    ),
+    control.TokensChanged([control.DelegationToken("id", "User:a", "User:b", ["User:c"], 1, 3, 2)], ["gone"]),
     control.Cleaned(1 << 62, (1 << 62) + 999, [control.Moved(7, 0, 0, 1 << 40, 5)], [(7, 0, 3, 4)]),
     control.SnapshotPart(b"\x00\xff"),
 ]
@@ -106,6 +111,24 @@ def test_the_bytes_of_what_was_written_into_internal_topics() -> None:
     record = control.InternalWritten([control.InternalKey("o", "g", "t", 3), control.InternalKey("c", "h")])
     assert control.encode(record) == (b"\x92\xb0internal-written\x92\x94\xa1o\xa1g\xa1t\x03\x94\xa1c\xa1h\xa0\xff")
     assert control.encode(control.TopicRenamed(7, "n")) == b"\x93\xadtopic-renamed\x07\xa1n"
+
+
+def test_the_bytes_of_users_and_tokens() -> None:
+    user = control.User("a", [control.ScramCredential(1, b"s", b"t", b"k", 4096)], False, True, b"x")
+    assert control.encode(control.UsersChanged([user], ["b"])) == (
+        b"\x93\xa5users\x91\x95\xa1a\x91\x95\x01\xc4\x01s\xc4\x01t\xc4\x01k\xcd\x10\x00\xc2\xc3\xc4\x01x\x91\xa1b"
+    )
+    token = control.DelegationToken("i", "User:a", "User:b", [], 1, 3, 2)
+    assert control.encode(control.TokensChanged([token], [])) == (
+        b"\x93\xa6tokens\x91\x97\xa1i\xa6User:a\xa6User:b\x90\x01\x03\x02\x90"
+    )
+
+
+def test_no_secret_of_a_user_is_shown() -> None:
+    user = control.User(
+        "a", [control.ScramCredential(1, b"salt-x", b"stored-x", b"server-x", 4096)], sealed=b"sealed-x"
+    )
+    assert "-x" not in repr(control.UsersChanged([user], []))
 
 
 def test_what_was_written_before_queues_had_numbers_is_read() -> None:

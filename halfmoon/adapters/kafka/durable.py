@@ -30,6 +30,7 @@ TELLING = frozenset(
         code(Fault.INVALID_PARTITIONS),
         code(Fault.GROUP_ID_NOT_FOUND),
         code(Fault.INVALID_TXN_STATE),
+        code(Fault.RESOURCE_NOT_FOUND),
     )
 )
 """Codes by which a client learns how something is. Others say that it has asked for something wrong."""

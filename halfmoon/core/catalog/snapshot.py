@@ -57,6 +57,8 @@ _SLOTS = (
     "share_groups",
     "shares",
     "unwritten",
+    "users",
+    "tokens",
 )
 _ADMINISTRATION = ("configs", "quotas", "acls")
 

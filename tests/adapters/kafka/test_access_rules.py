@@ -1,4 +1,4 @@
-"""ACLs and SCRAM credentials: what is kept, what is refused, and that what is kept is there after a restart."""
+"""ACLs: what is kept, what is refused, and that what is kept is there after a restart."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from halfmoon.services.acls.rules import AclFilter
 from halfmoon.services.acls.service import AccessRules
 from halfmoon.testing.node import BareNode
 
-DESCRIBE, CREATE, DELETE, DESCRIBE_SCRAM, ALTER_SCRAM = 29, 30, 31, 50, 51
+DESCRIBE, CREATE, DELETE = 29, 30, 31
 TOPIC, GROUP, CLUSTER = 2, 3, 4
 LITERAL, PREFIXED, MATCH, ANY = 3, 4, 2, 1
 READ, ALLOW, DENY = 3, 3, 2
@@ -157,17 +157,3 @@ def test_rules_are_there_after_a_restart(rig: Rig, client: RigClient) -> None:
     broker = BareNode(rig.fs.power_loss(), rig.settings, rig.clock, bytes)
     broker.open()
     assert list(broker.state.acls.rules) == [rule()]
-
-
-def test_scram_credentials(client: RigClient) -> None:
-    user = REQUESTS[DESCRIBE_SCRAM].UserName
-    answer = client.ask(DESCRIBE_SCRAM, 0, users=None)
-    assert (answer.error_code, answer.results) == (0, [])
-    answer = client.ask(DESCRIBE_SCRAM, 0, users=[user(name="a"), user(name="b"), user(name="b")])
-    assert [(result.user, result.error_code) for result in answer.results] == [("a", 91), ("b", 92)]
-    upsert = REQUESTS[ALTER_SCRAM].ScramCredentialUpsertion(
-        name="a", mechanism=1, iterations=4096, salt=b"salt", salted_password=b"password"
-    )
-    deletion = REQUESTS[ALTER_SCRAM].ScramCredentialDeletion(name="b", mechanism=1)
-    answer = client.ask(ALTER_SCRAM, 0, deletions=[deletion], upsertions=[upsert])
-    assert {result.user: result.error_code for result in answer.results} == {"a": 33, "b": 91}

@@ -292,7 +292,7 @@ CASES: dict[int, list[Case]] = {
         entity=[request.EntryData.EntityData(entity_type="client-id", entity_name="c")], ops=[]
     )]}), cluster("alter_configs"), frozenset({42}))],
     50: [Case(just(), cluster("describe"))],
-    51: [Case(of(lambda request: {"deletions": [request.ScramCredentialDeletion(name=name) for name in "ab"]}),
+    51: [Case(of(lambda request: {"deletions": [request.ScramCredentialDeletion(name=n, mechanism=1) for n in "ab"]}),
               cluster("alter", 2), frozenset({91}))],
     55: [Case(of(lambda request: {"topics": []}), cluster("describe"))],
     57: [Case(just(), cluster("alter"))],

@@ -15,6 +15,7 @@ from kafka_rig import Rig, RigClient, batch
 
 from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.protocol import REQUESTS
+from halfmoon.services.credentials.users import Upsertion
 from tests.kafka_messages import as_dict
 
 STORAGE_ERROR, COORDINATOR_NOT_AVAILABLE = 56, 15
@@ -66,6 +67,10 @@ DELETE_ACLS = one(
     resource_type_filter=2, resource_name_filter="t", principal_filter=None, host_filter=None, operation=1,
     permission_type=1,
 )  # fmt: skip
+SET_CREDENTIAL = one(
+    "upsertions", "ScramCredentialUpsertion", name="a", mechanism=1, iterations=4096, salt=b"s", salted_password=b"p"
+)
+DELETE_CREDENTIAL = one("deletions", "ScramCredentialDeletion", name="a", mechanism=1)
 
 
 class Change(NamedTuple):
@@ -97,6 +102,8 @@ CHANGES = [
     ),
     Change(44, 1, alter_configs),
     Change(49, 1, quotas),
+    Change(51, 0, lambda request: {**SET_CREDENTIAL(request), "deletions": []}),
+    Change(51, 0, lambda request: {**DELETE_CREDENTIAL(request), "upsertions": []}, 91),
     Change(
         91, 0,
         lambda request: {
@@ -135,6 +142,7 @@ READS: dict[int, tuple[int, Fields]] = {
     }),
     32: (4, describe_configs),
     48: (1, lambda request: {}),
+    50: (0, lambda request: {"users": None}),
     61: (0, lambda request: {"topics": [request.TopicRequest(name="t", partition_indexes=[0])]}),
     65: (0, lambda request: {"transactional_ids": ["x"]}),
     66: (2, lambda request: {}),
@@ -144,7 +152,7 @@ READS: dict[int, tuple[int, Fields]] = {
     90: (1, describe_share_offsets),
 }  # fmt: skip
 
-NOTHING_KEPT = {17, 18, 34, 35, 36, 38, 39, 40, 41, 43, 45, 46, 50, 51, 55, 57, 60, 71, 72}
+NOTHING_KEPT = {17, 18, 34, 35, 36, 38, 39, 40, 41, 43, 45, 46, 55, 57, 60, 71, 72}
 """They tell nothing that the log remembers."""
 WAITS_ITSELF = {0, 8, 11, 14, 22, 24, 25, 26, 27, 28, 68, 76, 78, 79}
 """They wait for what they have written, or what their answer rests on."""
@@ -171,6 +179,7 @@ class World:
             "group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", **commit(request)
         })  # fmt: skip
         self.ask(*next(change for change in CHANGES if change.key == 91)[:3])
+        self.rig.broker.users.alter([], [Upsertion("a", 1, 8192, b"s", b"p")])
         self.ask(30, 3, lambda request: {"creations": [request.AclCreation(
             resource_type=2, resource_name="t", principal="User:b", host="*", operation=3, permission_type=3
         )]})  # fmt: skip

@@ -1,28 +1,45 @@
-"""DescribeUserScramCredentials (50): there is no SASL here, and so nobody has a credential (KIP-554)."""
+"""DescribeUserScramCredentials (50): which users have a SCRAM credential for which mechanism (KIP-554).
+
+No user named, or None: all that have one. A user that is named twice, or has none, is answered with an error of its
+own. Rules: ScramImage.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from halfmoon.adapters.kafka.duplicates import duplicates
-from halfmoon.adapters.kafka.durable import refuse
-from halfmoon.adapters.kafka.protocol import DescribeUserScramCredentialsResponse
+from halfmoon.adapters.kafka.duplicates import duplicates_in_slices
+from halfmoon.adapters.kafka.durable import refuse, tells_state
+from halfmoon.adapters.kafka.protocol import DescribeUserScramCredentialsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.services.credentials.users import Users
 
 _Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 
 
-@api(50, "DescribeUserScramCredentials", 0, 0)
-def describe_user_scram_credentials(ctx: Context, request: Any) -> object:
+@api(50, "DescribeUserScramCredentials", 0, 0, service=Users)
+@tells_state()
+def describe_user_scram_credentials(ctx: Context, request: Any) -> Slices[object]:
+    users = ctx.services.get(Users)
     names = [user.name for user in request.users or ()]
-    twice = duplicates(names)
+    twice = yield from duplicates_in_slices(names)
+    if not names:
+        names = [user.name for user in users.all() if user.scram]
     results = []
     for name in dict.fromkeys(names):
-        result = _Result(user=name, credential_infos=[])
-        if name in twice:
-            refuse(result, BrokerError(Fault.DUPLICATE_RESOURCE, f"user {name} is named twice"))
-        else:
-            refuse(result, BrokerError(Fault.RESOURCE_NOT_FOUND, f"user {name} has no credential"))
+        yield
+        result = _Result(user=name, error_code=0, error_message=None, credential_infos=[])
         results.append(result)
-    return DescribeUserScramCredentialsResponse(throttle_time_ms=0, error_code=0, error_message="", results=results)
+        try:
+            if name in twice:
+                raise BrokerError(Fault.DUPLICATE_RESOURCE, f"user {name} is named twice")
+            result.credential_infos = [
+                DescribeUserScramCredentialsResponse.CredentialInfo(
+                    mechanism=each.mechanism, iterations=each.iterations
+                )
+                for each in users.scram(name)
+            ]
+        except BrokerError as error:
+            refuse(result, error)
+    return DescribeUserScramCredentialsResponse(throttle_time_ms=0, error_code=0, error_message=None, results=results)

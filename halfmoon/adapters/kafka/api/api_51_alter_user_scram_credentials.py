@@ -1,31 +1,37 @@
-"""AlterUserScramCredentials (51): there is no SASL here, so a credential could never be used, and is refused (KIP-554).
+"""AlterUserScramCredentials (51): set and delete SCRAM credentials (KIP-554; rules: services/credentials/users.py).
 
-Each user is answered once, as in Kafka.
+The client has salted the password; what is kept is made of that. Each user is answered once.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from halfmoon.adapters.kafka.durable import refuse
-from halfmoon.adapters.kafka.protocol import AlterUserScramCredentialsResponse
+from halfmoon.adapters.kafka.durable import each_of, refuse, tells_state
+from halfmoon.adapters.kafka.protocol import AlterUserScramCredentialsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.errors import BrokerError, Fault
+from halfmoon.services.credentials.users import Deletion, Upsertion, Users
 
 _Result = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 
 
-@api(51, "AlterUserScramCredentials", 0, 0)
-def alter_user_scram_credentials(ctx: Context, request: Any) -> object:
-    errors = {
-        each.name: BrokerError(Fault.RESOURCE_NOT_FOUND, f"user {each.name} has no credential")
-        for each in request.deletions
-    } | {
-        each.name: BrokerError(Fault.UNSUPPORTED_SASL_MECHANISM, "Halfmoon has no SASL") for each in request.upsertions
-    }
+@api(51, "AlterUserScramCredentials", 0, 0, service=Users)
+@tells_state(each_of("results"))
+def alter_user_scram_credentials(ctx: Context, request: Any) -> Slices[object]:
+    deletions, upsertions = [], []
+    for each in request.deletions:
+        yield
+        deletions.append(Deletion(each.name, each.mechanism))
+    for each in request.upsertions:
+        yield
+        salt, salted = bytes(each.salt), bytes(each.salted_password)
+        upsertions.append(Upsertion(each.name, each.mechanism, each.iterations, salt, salted))
+    altered = yield from ctx.services.get(Users).alter_slices(deletions, upsertions)
     results = []
-    for user, error in errors.items():
-        result = _Result(user=user)
-        refuse(result, error)
+    for user, error in altered.items():
+        yield
+        result = _Result(user=user, error_code=0, error_message=None)
         results.append(result)
+        if error is not None:
+            refuse(result, error)
     return AlterUserScramCredentialsResponse(throttle_time_ms=0, results=results)
