@@ -38,7 +38,7 @@ def exposed(listeners: ListenerSettings) -> Iterator[Exposed]:
 
 def _addresses(listeners: ListenerSettings) -> Iterator[Exposed]:
     for path, kafka in zip(kafka_paths(listeners), listeners.of_kafka, strict=True):
-        yield Exposed(path, "bind", kafka.bind, _lacks(kafka.tls), kafka.allow_insecure)
+        yield Exposed(path, "bind", kafka.bind, _lacks(kafka.tls, sasl=bool(kafka.sasl)), kafka.allow_insecure)
     http, rocketmq = listeners.http, listeners.rocketmq
     if http is not None:
         yield Exposed("$.listeners.http", "bind", http.bind, _lacks(http.tls), http.allow_insecure)
@@ -55,11 +55,11 @@ def kafka_paths(listeners: ListenerSettings) -> list[str]:
     return [f"$.listeners.kafka[{index}]" for index in range(len(listeners.of_kafka))]
 
 
-def _lacks(tls: TlsSettings | None) -> str:
+def _lacks(tls: TlsSettings | None, *, sasl: bool = False) -> str:
     missing = []
     if tls is None:
         missing.append("encryption")
-    if tls is None or tls.client_auth != "require":
+    if not sasl and (tls is None or tls.client_auth != "require"):
         missing.append("authentication")
     return " and ".join(missing)
 
@@ -73,7 +73,7 @@ def check_listeners(listeners: ListenerSettings) -> None:
             raise SettingError(
                 f"{each.path}.{each.setting}",
                 f"{each.bind} can be reached from other machines, and there is no {lacks}; "
-                "bind to 127.0.0.1, set tls with client_auth: require, or set allow_insecure: true beside it",
+                "bind to 127.0.0.1, set tls and sasl, or client_auth: require, or set allow_insecure: true beside it",
             )
     paths = kafka_paths(listeners)
     names: dict[str, str] = {}

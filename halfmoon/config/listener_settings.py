@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from halfmoon.config.sections import Section, SettingError
-from halfmoon.config.units import DURATION, SIZE, Address, Duration, HostPort
+from halfmoon.config.units import DURATION, SIZE, Address, Duration, HostPort, PositiveDuration
 
+SaslMechanism = Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"]
 ListenerName = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,100}$")]
 FilePath = Annotated[str, Meta(min_length=1)]
 
@@ -40,8 +41,18 @@ class KafkaListener(Section, frozen=True, kw_only=True):
     bind: HostPort = Address("127.0.0.1", 9092)
     advertise: HostPort | None = None
     tls: TlsSettings | None = None
+    sasl: list[SaslMechanism] | None = None
+    """By which clients have to authenticate; None: they have not to."""
+    reauthenticate_ms: PositiveDuration | None = None
+    """After so long a client has to authenticate again (Kafka: connections.max.reauth.ms); None: never."""
     allow_insecure: bool = False
     """Other machines may reach this listener, though it has not both encryption and authentication."""
+
+    def __post_init__(self) -> None:
+        if self.sasl is not None and not self.sasl:
+            raise SettingError("sasl", "got no mechanism, expected some, or null")
+        if self.reauthenticate_ms is not None and self.sasl is None:
+            raise SettingError("reauthenticate", "expected together with sasl")
 
 
 RocketmqName = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_@-]{1,100}$")]

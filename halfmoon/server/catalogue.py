@@ -85,6 +85,12 @@ NARROW: dict[str, Family] = {
             ("listener",),
         ),
         Family("halfmoon_tls_handshakes_total", "counter", "TLS handshakes, by their result.", ("listener", "result")),
+        Family(
+            "halfmoon_authentications_total",
+            "counter",
+            "Authentications by SASL, by their result.",
+            ("listener", "mechanism", "result"),
+        ),
         Family("halfmoon_received_bytes_total", "counter", "Bytes received.", ("listener",)),
         Family("halfmoon_sent_bytes_total", "counter", "Bytes sent.", ("listener",)),
         Family("halfmoon_rocketmq_members", "gauge", "RocketMQ clients connected.", ("group", "role")),

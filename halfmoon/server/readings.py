@@ -259,6 +259,8 @@ def _read_requests(app: App, readings: Readings) -> None:
     if app.rocketmq is not None:
         put("halfmoon_unauthenticated_connections", len(app.rocketmq.newcomers), "rocketmq")
     app.tls_files.read(put)
+    for (listener, mechanism, result), count in app.kafka.authentications.items():
+        put("halfmoon_authentications_total", count, listener, mechanism, result)
 
 
 def _read_listener(listener: str, counters: Counters, names: Mapping[int, str], readings: Readings) -> None:

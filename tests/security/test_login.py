@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import struct
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from halfmoon.adapters.kafka.login import FAILED_MS, LONGEST_REQUEST, LONGEST_WITH_TOKEN, Sasl, State
 from halfmoon.adapters.kafka.mechanisms import beginner
 from halfmoon.auth.principals import ANONYMOUS, user
-from halfmoon.auth.scram import MECHANISMS, SHA_256, Find, Found, Mechanism, ScramClient, make_credential
+from halfmoon.auth.scram import MECHANISMS, SHA_256, Found, Mechanism, ScramClient, make_credential
 from tests.adapters.kafka.kafka_rig import Rig, RigClient
 
 VERSIONS, HANDSHAKE, AUTHENTICATE, METADATA, PRODUCE = 18, 17, 36, 3, 0
@@ -21,27 +20,28 @@ UNSUPPORTED_MECHANISM, ILLEGAL_STATE, FAILED = 33, 34, 58
 
 
 class Users:
-    unknown_key = b"node"
-
     def __init__(self, **passwords: str) -> None:
         self.passwords = passwords
         self.disabled: set[str] = set()
         self.expires_ms: int | None = None
 
-    def of_user(self, name: str) -> Mapping[Mechanism, Found]:
+    def unknown_key(self) -> bytes:
+        return b"node"
+
+    def credentials(self, name: str) -> dict[Mechanism, Found]:
         if name not in self.passwords:
             return {}
-        made = make_credential(SHA_256, self.passwords[name], b"salt")
-        return {SHA_256: Found(made, user(name), name not in self.disabled)}
+        return {
+            mechanism: Found(
+                make_credential(mechanism, self.passwords[name], b"salt"), user(name), name not in self.disabled,
+                self.expires_ms,
+            )
+            for mechanism in MECHANISMS.values()
+        }  # fmt: skip
 
-    def finder(self, mechanism: Mechanism) -> Find:
-        def find(name: str, is_token: bool) -> Found | None:
-            if name not in self.passwords or is_token:
-                return None
-            made = make_credential(mechanism, self.passwords[name], b"salt")
-            return Found(made, user(name), name not in self.disabled, self.expires_ms)
-
-        return find
+    def find(self, mechanism: Mechanism, token: str) -> Found | None:
+        """Of a delegation token."""
+        return None
 
 
 class SaslRig(Rig):
@@ -54,7 +54,7 @@ class SaslRig(Rig):
         def counted(mechanism: str, result: str) -> None:
             self.counts[mechanism, result] += 1
 
-        begin = beginner(self.users)
+        begin = beginner(self.users, self.users)
         self.server.doors["kafka"].sasl = Sasl(offered, begin, self.clock, lambda: 0.5, reauthenticate_ms, counted)
 
     def wait(self) -> None:

@@ -6,29 +6,39 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from halfmoon.auth.errors import AuthenticationError
 from halfmoon.auth.exchange import Exchange, PlainExchange, ScramExchange
-from halfmoon.auth.scram import MECHANISMS, Find, Found, Mechanism
+from halfmoon.auth.scram import MECHANISMS, Found, Mechanism
+from halfmoon.errors import BrokerError
 
 
-class Credentials(Protocol):
-    """What users have. Called in the loop."""
-
-    unknown_key: bytes
-    """As of ScramServer."""
-
-    def finder(self, mechanism: Mechanism) -> Find: ...
-
-    def of_user(self, name: str) -> Mapping[Mechanism, Found]: ...
+class Users(Protocol):
+    def credentials(self, name: str) -> Mapping[Mechanism, Found]: ...
+    def unknown_key(self) -> bytes: ...
 
 
-def beginner(credentials: Credentials) -> Callable[[str], Exchange]:
+class Tokens(Protocol):
+    def find(self, mechanism: Mechanism, token: str) -> Found | None:
+        """Raises BrokerError."""
+        ...
+
+
+def beginner(users: Users, tokens: Tokens) -> Callable[[str], Exchange]:
     """Begins an exchange of the mechanism that is asked for."""
 
     def begin(name: str) -> Exchange:
         if name == "PLAIN":
-            return PlainExchange(credentials.of_user, credentials.unknown_key)
+            return PlainExchange(users.credentials, users.unknown_key())
         mechanism = MECHANISMS[name]
-        nonce = secrets.token_urlsafe(24)
-        return ScramExchange(mechanism, credentials.finder(mechanism), nonce, credentials.unknown_key)
+
+        def find(asked: str, is_token: bool) -> Found | None:
+            if not is_token:
+                return users.credentials(asked).get(mechanism)
+            try:
+                return tokens.find(mechanism, asked)
+            except BrokerError as error:
+                raise AuthenticationError(error.message) from error
+
+        return ScramExchange(mechanism, find, secrets.token_urlsafe(24), users.unknown_key())
 
     return begin

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Executor
 
@@ -12,6 +14,8 @@ from msgspec import structs
 from halfmoon.adapters.kafka.access import guarded
 from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.connection import Connection, Door, Shared
+from halfmoon.adapters.kafka.login import Sasl
+from halfmoon.adapters.kafka.mechanisms import beginner
 from halfmoon.adapters.kafka.registry import Api, ApiTable, offered
 from halfmoon.adapters.kafka.routes import build_routes
 from halfmoon.adapters.kafka.throttling import Throttling
@@ -23,11 +27,14 @@ from halfmoon.adapters.tcp.slices import Slicing
 from halfmoon.adapters.tcp.tls import Tls
 from halfmoon.adapters.tcp.turns import Turns
 from halfmoon.auth.principal_rules import PrincipalRules
+from halfmoon.auth.principals import user
 from halfmoon.config.listener_settings import KafkaListener
 from halfmoon.config.settings import Settings
 from halfmoon.config.units import Address
 from halfmoon.errors import StartError
 from halfmoon.services.common.services import Services
+from halfmoon.services.credentials.tokens import DelegationTokens
+from halfmoon.services.credentials.users import Change, Users
 from halfmoon.services.quotas.service import CONNECTIONS, Quotas, Throttle
 from halfmoon.services.share.service import ShareService
 
@@ -66,8 +73,13 @@ class Server(Listener):
             ApiTable(apis), self.routes, services,
             Slicing(loop.call_soon, lambda: self.round_time), access=access, quotas=quotas,
         )  # fmt: skip
-        self.doors = {each.name: _door(each) for each in settings.listeners.of_kafka}
+        self.authentications: Counter[tuple[str, str, str]] = Counter()
+        """By the listener, the mechanism, and `ok` or `failed`."""
+        self.doors = {each.name: self._door(each) for each in settings.listeners.of_kafka}
         """By their names."""
+        users = services.find(Users)
+        if users is not None:
+            users.on_change.append(self._user_changed)
         if quotas is not None:
             quotas.on_enabled.append(self._quotas_enabled)
             self._quotas_enabled()
@@ -89,6 +101,31 @@ class Server(Listener):
             quotas.count(Throttle(wait_ms, CONNECTIONS))
         return wait_ms
 
+    def _door(self, listener: KafkaListener) -> Door:
+        """Raises StartError."""
+        tls = listener.tls
+        rules = PrincipalRules(tls.principal_rules) if tls is not None and tls.client_auth != "none" else None
+        return Door(listener.name, listener.advertise, self._sasl(listener), rules)
+
+    def _sasl(self, listener: KafkaListener) -> Sasl | None:
+        if listener.sasl is None:
+            return None
+        users, tokens = self.services.get(Users), self.services.get(DelegationTokens)
+
+        def counted(mechanism: str, result: str) -> None:
+            self.authentications[listener.name, mechanism, result] += 1
+
+        return Sasl(
+            listener.sasl, beginner(users, tokens), self.core.clock, random.random, listener.reauthenticate_ms, counted
+        )
+
+    def _user_changed(self, name: str, change: Change) -> None:
+        """Whoever may not log in any more has no connection either."""
+        if change in (Change.DISABLED, Change.DELETED):
+            for each in list(self._connections):
+                if isinstance(each, Connection) and each.principal == user(name):
+                    each.abort(f"user '{name}' is {change.value}")
+
     async def start(self, bind: tuple[str, int]) -> tuple[str, int]:
         """Listen as `listeners.kafka` says, but at `bind`; returns the address, with the port that was chosen if
         `bind`'s is 0. Raises OSError, StartError."""
@@ -109,10 +146,3 @@ class Server(Listener):
     def connection(self, door: Door | None = None, came_as: Arrival | None = None) -> Connection:
         """For a client that connects; `door`: where, None: at the first one."""
         return Connection(self, self.shared, door or self.doors[self._settings.listeners.kafka.name], came_as)
-
-
-def _door(listener: KafkaListener) -> Door:
-    """Raises StartError."""
-    tls = listener.tls
-    rules = PrincipalRules(tls.principal_rules) if tls is not None and tls.client_auth != "none" else None
-    return Door(listener.name, listener.advertise, None, rules)
