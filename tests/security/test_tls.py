@@ -22,11 +22,6 @@ from tests.security.authority import Authority
 NOW_MS = int(datetime.now(UTC).timestamp() * 1000)
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
 def tls(pair: dict[str, str], now_ms: Callable[[], int] = lambda: NOW_MS) -> Tls:
     return Tls("public", TlsSettings(**pair), now_ms)
 

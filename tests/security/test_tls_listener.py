@@ -30,11 +30,6 @@ ROUTES = struct.pack(">ii", 4 + len(_ASK), len(_ASK)) + _ASK
 """The same of RocketMQ's clients, on both ports: a code that nobody knows."""
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
 Serve = Callable[..., halfmoon.testing.Broker]
 
 
