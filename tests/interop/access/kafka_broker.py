@@ -48,7 +48,9 @@ class KafkaBroker:
             "transaction.state.log.num.partitions": 1,
             "share.coordinator.state.topic.replication.factor": 1, "share.coordinator.state.topic.min.isr": 1,
             "share.coordinator.state.topic.num.partitions": 1,
-            "group.initial.rebalance.delay.ms": 0, "transaction.two.phase.commit.enable": "true",
+            "group.initial.rebalance.delay.ms": 0,
+            # For InitProducerId 6, which asks for TwoPhaseCommit.
+            "transaction.two.phase.commit.enable": "true", "unstable.api.versions.enable": "true",
         })  # fmt: skip
         lib = jars("broker")
         cluster = base64.urlsafe_b64encode(b"halfmoon" + os.urandom(8)).rstrip(b"=").decode()

@@ -9,11 +9,14 @@ from typing import Any
 from halfmoon.kafka_wire.records import Record
 from tests.interop.access.world import World
 
-NAMES = frozenset({
-    "name", "topic", "topic_name", "group_id", "transactional_id", "topic_id", "resource_name", "key", "user",
-    "member_name",
-})  # fmt: skip
-NUMBERS = frozenset({"partition_index", "partition", "index", "partition_id", "resource_type"})
+BY_NAME = (
+    "name", "topic", "topic_name", "group_id", "transactional_id", "resource_name", "key", "user", "principal_name",
+)  # fmt: skip
+BY_NUMBER = ("partition_index", "partition", "index", "partition_id")
+NAMES = frozenset({*BY_NAME, "topic_id"})
+NUMBERS = frozenset({*BY_NUMBER, "resource_type"})
+RESOURCES = {2: "topic", 4: "broker", 8: "logger", 16: "metrics", 32: "group"}
+"""Kafka's ConfigResource.Type, or ResourceType, which have the same number for topics."""
 STATES = frozenset({"group_state", "state", "transaction_state"})
 SOME = frozenset({
     "configs", "brokers", "members", "nodes", "quorum_voters", "current_voters", "observers", "node_endpoints",
@@ -23,7 +26,6 @@ SOME = frozenset({
 EMPTY = frozenset({"record_errors", "aborted_transactions", "supported_features", "finalized_features", "api_keys"})
 """Lists that do not matter."""
 NOT_ASKED = -(2**31)
-OWNERS = frozenset({"principal_name"})
 
 
 def told(world: World, answer: Any) -> Any:
@@ -47,7 +49,7 @@ def _of_record(world: World, record: Record) -> dict[str, Any]:
             found[name] = value
         elif name.endswith("authorized_operations"):
             found[name] = _operations(value)
-        elif name in NAMES or name in OWNERS or name in STATES:
+        elif name in NAMES or name in STATES:
             if value is not None:
                 found[name] = _plain(world, value)
         elif name in NUMBERS:
@@ -72,16 +74,40 @@ def _has_codes(field: Any) -> bool:
     return any(each.name.endswith("error_code") for each in field.struct.fields) if field.struct else False
 
 
-def _of_list(world: World, records: list[Record]) -> list[Any] | str:
+def _of_list(world: World, records: list[Record]) -> Any:
+    """By name, where each has one of its own; `some` where nothing of them matters."""
     found = [_of_record(world, each) for each in records if _is_ours(world, each)]
     if found and not any(found):
         return "some"
-    return sorted(found, key=json.dumps)
+    names = [_name(each) for each in found]
+    if None in names or len(set(names)) < len(names):
+        return sorted(found, key=json.dumps)
+    return {
+        str(name): _rest(each) for name, each in sorted(zip(names, found, strict=True), key=lambda pair: str(pair[0]))
+    }
+
+
+def _name(found: dict[str, Any]) -> str | None:
+    """Takes it out."""
+    kind = found.pop("resource_type", None)
+    for name in (*BY_NAME, "topic_id", *BY_NUMBER):
+        if name in found:
+            return f"{found.pop(name)}" if kind is None else f"{RESOURCES[kind]} {found.pop(name)}"
+    return None
+
+
+def _rest(found: dict[str, Any]) -> Any:
+    """What stands beside a name: alone, if it is a code or a list of partitions."""
+    if len(found) == 1:
+        ((name, value),) = found.items()
+        if name.endswith("error_code") or isinstance(value, dict):
+            return value
+    return found
 
 
 def _is_ours(world: World, record: Record) -> bool:
     """Whether it is not about somebody else's topic, or group."""
-    for name in NAMES:
+    for name in NAMES - {"principal_name"}:
         value = getattr(record, name, None)
         if isinstance(value, str) and value and name != "resource_name" and not value.startswith(world.prefix):
             return value in ("__cluster_metadata",)
@@ -93,5 +119,6 @@ def _plain(world: World, value: Any) -> Any:
     if isinstance(value, uuid.UUID):
         return "id of " + next((name for name, each in world.ids.items() if each == value), "something else")
     if isinstance(value, str):
-        return "NODE" if value == str(world.node_id) else value.replace(world.prefix, "")
+        known = {str(world.node_id): "NODE", world.administrator: "ADMIN"}
+        return known.get(value) or value.replace(world.prefix, "")
     return value

@@ -30,7 +30,8 @@ TOPICS = ("orders", "secret")
 class World:
     def __init__(self, bootstrap: str, admin: str, password: str) -> None:
         self.bootstrap = bootstrap
-        self._administrator = admin, password
+        self.administrator = admin
+        self._password = password
         self.prefix = f"acl-{os.urandom(3).hex()}-"
         self.admin = Connection(bootstrap, admin, password)
         self.ids: dict[str, uuid.UUID] = {"unknown": uuid.uuid4()}
@@ -72,7 +73,7 @@ class World:
         """After the broker has ended a connection."""
         if administrator:
             self.admin.close()
-            self.admin = Connection(self.bootstrap, *self._administrator)
+            self.admin = Connection(self.bootstrap, self.administrator, self._password)
         else:
             self.user.close()
             self.user = self._log_in("alice")
