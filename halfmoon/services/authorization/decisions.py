@@ -5,9 +5,9 @@
   what it names.
 - Where no rule at all is about the resource, `allow_everyone` says it; where there are some, and none allows: denied.
 
-Beyond Kafka: a rule's host may be a network (`hosts`), and rules for `*` or for prefixes do not match internal topics,
-which hold everybody's messages. Unlike Kafka, whose search passes them over, a rule for `*` matches a name that begins
-with an asterisk, too.
+Beyond Kafka: a rule's host may be a network (services/acls/hosts.py), and rules for `*` or for prefixes do not match
+internal topics, which hold everybody's messages. Unlike Kafka, whose search passes them over, a rule for `*` matches a
+name that begins with an asterisk, too.
 
 What rules say is kept by resource type and by (principal, host), as bits of operations by the name of the resource. So
 a decision looks at the few keys that the asker has, and at the lengths of prefixes that rules of these have; the number
@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from halfmoon.schema.control import AclRule
+from halfmoon.services.acls import hosts
+from halfmoon.services.acls.hosts import Network
 from halfmoon.services.acls.rules import ALLOW, ANY_NAME, DENY, EVERYBODY, LITERAL, PREFIXED
-from halfmoon.services.authorization import hosts
-from halfmoon.services.authorization.hosts import Network
 
 ALL = 2
 OPERATIONS = {

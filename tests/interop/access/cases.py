@@ -7,6 +7,7 @@ Read), and DescribeConfigs by AlterConfigs, which imply it.
 
 from __future__ import annotations
 
+import base64
 import struct
 import uuid
 from collections.abc import Callable, Iterator
@@ -277,7 +278,30 @@ def share_coordinator(w: World) -> None:
     w.until(lambda: w.ask(10, 6, **share_partition(w)).coordinators[0].error_code == 0)
 
 
-def token_of(owner: str) -> Callable[[World], Any]:
+def by_token(fields: Callable[[World], Fields]) -> Callable[[World, Connection, Case], Any]:
+    """Asked by who has logged in with the token that was made last, in the name of its owner."""
+
+    def ask(w: World, by: Connection, case: Case) -> Any:
+        secret = base64.b64encode(w.hmac).decode()
+        found: list[Connection] = []
+
+        def known() -> bool:
+            try:
+                found.append(Connection(w.bootstrap, w.token_id, secret, token=True))
+            except (AssertionError, ClosedError):
+                return False
+            return True
+
+        w.until(known)
+        try:
+            return w.user_asks(case.key, case.version, fields(w), found[0])
+        finally:
+            found[0].close()
+
+    return ask
+
+
+def token_of(owner: str, *renewers: str) -> Callable[[World], Any]:
     """A token of theirs, and one of bob's; there are no others. Only its owner may end a token."""
 
     def before(w: World) -> None:
@@ -295,8 +319,9 @@ def token_of(owner: str) -> Callable[[World], Any]:
         w.until(ended)
         for name in dict.fromkeys((owner, "bob")):
             made = w.ask(
-                38, 3, owner_principal_type="User", owner_principal_name=w[name], renewers=[], max_lifetime_ms=600_000
-            )
+                38, 3, owner_principal_type="User", owner_principal_name=w[name], max_lifetime_ms=600_000,
+                renewers=[{"principal_type": "User", "principal_name": w[each]} for each in renewers],
+            )  # fmt: skip
             assert made.error_code == 0, made
             if name == owner:
                 w.hmac = bytes(made.hmac)
@@ -569,6 +594,18 @@ CASES = [
     Case(key=41, version=3, title="another's", before=token_of("bob"), instead=(
         ("describe_tokens user bob",), ("describe delegation_token TOKEN",)),
         fields=lambda w: {"owners": [{"principal_type": "User", "principal_name": w["bob"]}]}),
+    Case(key=39, version=2, title="as a renewer", before=token_of("bob", "alice"), fields=lambda w: {
+        "hmac": w.hmac, "renew_period_ms": 600_000}),
+    Case(key=40, version=2, title="as a renewer", before=token_of("bob", "alice"), fields=lambda w: {
+        "hmac": w.hmac, "expiry_time_period_ms": -1}),
+    Case(key=41, version=3, title="as a renewer", before=token_of("bob", "alice"), fields=lambda w: {"owners": None}),
+    Case(key=38, version=3, title="by a token", before=token_of("bob"), ask=by_token(lambda w: {
+        "owner_principal_type": None, "owner_principal_name": None, "max_lifetime_ms": 600_000})),
+    Case(key=39, version=2, title="by a token", before=token_of("bob"), ask=by_token(lambda w: {
+        "hmac": w.hmac, "renew_period_ms": 600_000})),
+    Case(key=40, version=2, title="by a token", before=token_of("bob"), ask=by_token(lambda w: {
+        "hmac": w.hmac, "expiry_time_period_ms": -1})),
+    Case(key=41, version=3, title="by a token", before=token_of("bob"), ask=by_token(lambda w: {"owners": None})),
     Case(key=42, version=2, title="", needs=("delete group doomedg",), before=doomed_groups, fields=lambda w: {
         "groups_names": [w[name] for name in ("doomedg", "doomedg2", "nog")]}),
     Case(key=43, version=2, title="", needs=("alter cluster",), fields=lambda w: {

@@ -22,12 +22,13 @@ class ClosedError(ConnectionError):
 
 
 class Connection:
-    def __init__(self, bootstrap: str, user: str, password: str) -> None:
+    def __init__(self, bootstrap: str, user: str, password: str, *, token: bool = False) -> None:
+        """`token`: user and password are a delegation token's id, and its HMAC in base64."""
         host, _, port = bootstrap.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), 30)
         self._correlation_id = 0
         assert self.ask(HANDSHAKE, 1, mechanism=MECHANISM).error_code == 0
-        self._log_in(user, password)
+        self._log_in(user, password, ",tokenauth=true" if token else "")
 
     def ask(self, key: int, version: int, /, **fields: Any) -> Any:
         """The answer. Its bytes are exactly what our codec makes of it. Raises ClosedError."""
@@ -66,9 +67,9 @@ class Connection:
             found += more
         return bytes(found)
 
-    def _log_in(self, user: str, password: str) -> None:
+    def _log_in(self, user: str, password: str, extension: str) -> None:
         """RFC 5802, the client's side."""
-        first = f"n={user},r={base64.b64encode(os.urandom(18)).decode()}"
+        first = f"n={user},r={base64.b64encode(os.urandom(18)).decode()}{extension}"
         said = self._authenticate(f"n,,{first}")
         challenge = dict(part.split("=", 1) for part in said.split(","))
         salted = salt_password(password, base64.b64decode(challenge["s"]), int(challenge["i"]))

@@ -15,7 +15,8 @@ BY_NAME = (
 BY_NUMBER = ("partition_index", "partition", "index", "partition_id")
 NAMES = frozenset({*BY_NAME, "topic_id"})
 NUMBERS = frozenset({*BY_NUMBER, "resource_type"})
-RESOURCES = {2: "topic", 4: "broker", 8: "logger", 16: "metrics", 32: "group"}
+TOPIC = 2
+RESOURCES = {TOPIC: "topic", 4: "broker", 8: "logger", 16: "metrics", 32: "group"}
 """Kafka's ConfigResource.Type, or ResourceType, which have the same number for topics."""
 STATES = frozenset({"group_state", "state", "transaction_state"})
 SOME = frozenset({
@@ -109,8 +110,10 @@ def _is_ours(world: World, record: Record) -> bool:
     """Whether it is not about somebody else's topic, or group."""
     for name in NAMES - {"principal_name"}:
         value = getattr(record, name, None)
-        if isinstance(value, str) and value and name != "resource_name" and not value.startswith(world.prefix):
-            return value in ("__cluster_metadata",)
+        if name == "resource_name" and getattr(record, "resource_type", None) != TOPIC:
+            continue
+        if isinstance(value, str) and value and not value.startswith(world.prefix):
+            return value == "__cluster_metadata"
     owner = getattr(record, "principal_name", None)
     return owner is None or owner.startswith(world.prefix)
 
