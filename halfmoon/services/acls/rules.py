@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.control import AclRule
+from halfmoon.services.acls import hosts
 
 ANONYMOUS = "User:ANONYMOUS"
 EVERYBODY = "User:*"
@@ -113,6 +114,11 @@ def _malformed(rule: AclRule) -> str:
         return f"the only name of a cluster is {CLUSTER_NAME}"
     if not rule.host:
         return "the host must not be empty"
+    if "/" in rule.host:  # Kafka keeps it, and it matches nobody; a DENY that matches nobody is a surprise
+        try:
+            hosts.network(rule.host)
+        except ValueError as error:
+            return f"the host is no address, and no network: {error}"
     kind, colon, name = rule.principal.partition(":")
     if not (kind and colon and name):
         return f"could not parse principal from '{rule.principal}': expected TYPE:NAME"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 import msgspec
@@ -9,6 +10,9 @@ import msgspec
 from halfmoon.core.catalog.section import CatalogSection
 from halfmoon.schema import control
 from halfmoon.schema.control import AclRule
+
+Watcher = Callable[[Iterable[AclRule], Iterable[AclRule]], None]
+"""(rules that are gone, rules that are new)"""
 
 _acls = msgspec.msgpack.Decoder(list[AclRule])
 
@@ -22,6 +26,8 @@ class AclsState(CatalogSection):
         """In the order in which they were made, with numbers that say it."""
         self.by_name: dict[str, set[AclRule]] = {}
         """By their resources' names."""
+        self.watchers: list[Watcher] = []
+        """Called after each change."""
         self._next = 0
 
     def apply(self, record: control.Record) -> None:
@@ -34,6 +40,11 @@ class AclsState(CatalogSection):
                     del self.by_name[rule.resource_name]
         for rule in record.added:
             self._add(rule)
+        self._tell(record.removed, record.added)
+
+    def _tell(self, removed: Iterable[AclRule], added: Iterable[AclRule]) -> None:
+        for watcher in self.watchers:
+            watcher(removed, added)
 
     def _add(self, rule: AclRule) -> None:
         if rule not in self.rules:
@@ -45,6 +56,8 @@ class AclsState(CatalogSection):
         return list(self.rules)
 
     def restore(self, slot: str, saved: msgspec.Raw) -> None:
+        before = self.rules
         self.rules, self.by_name = {}, {}
         for rule in _acls.decode(saved):
             self._add(rule)
+        self._tell(before, self.rules)

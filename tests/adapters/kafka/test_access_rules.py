@@ -100,6 +100,8 @@ def test_deleting(client: RigClient) -> None:
         ({"operation": ANY}, 42, "operation"),
         ({"permission": ANY}, 42, "permission"),
         ({"host": ""}, 42, "host"),
+        ({"host": "10.0.0.1/8"}, 42, "host bits set"),
+        ({"host": "10.0.0.0/33"}, 42, "host"),
     ],
 )
 def test_what_is_refused(client: RigClient, changed: dict[str, Any], code: int, says: str) -> None:
