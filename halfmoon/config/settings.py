@@ -24,6 +24,7 @@ from halfmoon.config.disk_settings import CleanerSettings, ScrubberSettings
 from halfmoon.config.exposure import MOST_LISTENERS, check_listeners
 from halfmoon.config.listener_settings import KafkaListener, ListenerSettings
 from halfmoon.config.sections import Given, Section, SettingError, decode_section, leaves, suggestion
+from halfmoon.config.security_settings import SecuritySettings
 from halfmoon.config.share_settings import ShareSettings
 from halfmoon.config.units import (
     DURATION,
@@ -249,6 +250,7 @@ class Settings(Section, frozen=True, kw_only=True):
     groups: GroupsSettings = GroupsSettings()
     transactions: TransactionsSettings = TransactionsSettings()
     limits: LimitSettings = LimitSettings()
+    security: SecuritySettings = SecuritySettings()
     services: ServiceSettings = ServiceSettings()
     plugins: PluginSettings = PluginSettings()
 
@@ -290,6 +292,8 @@ def load_settings(
         ),
     )
     check_listeners(listeners)
+    if settings.security.authorizes(listeners) and not settings.services.acls:
+        raise SettingError("$.services.acls", "got off, which goes with security.authorizer: none only")
     plugins = PluginSettings(
         sections=sections,
         environment={name: value for name, value in env.items() if name.startswith(f"{ENVIRONMENT_PREFIX}PLUGINS_")},

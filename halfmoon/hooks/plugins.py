@@ -129,7 +129,7 @@ class Plugins:
             log.exception("event=hook_failed hook=%s plugin=%s", hook, listener.plugin)
 
     def verdict(
-        self, principal: str | None, client_host: str, operation: str, resource_type: str, resource: str
+        self, principal: str, client_host: str, operation: str, resource_type: str, resource: str | None
     ) -> bool | None:
         """What they say together: one False or one exception denies, whatever others say; else one True allows; None
         where nobody has an opinion."""

@@ -29,6 +29,7 @@ from halfmoon.errors import BrokerError, StartError, StorageError
 from halfmoon.hooks.plugins import Plugins, load_plugins
 from halfmoon.hooks.types import KafkaApi, KafkaRequest
 from halfmoon.plugins import BUILT_IN
+from halfmoon.server import authorizing
 from halfmoon.server.assembly import Node
 from halfmoon.server.cleaning import CleaningProcess
 from halfmoon.server.clock import SystemClock
@@ -205,7 +206,7 @@ class App:
             self.plugins.topic_changed(topic.name, "exists")
         self._follow()
         self._bind_edges()
-        self.access = Access(self.plugins.verdict) if self.plugins.authorizers else None
+        self.access = authorizing.access_of(node, settings, self.plugins)
         more_apis = [_kafka_api(each) for each in watch("halfmoon_kafka_apis", self.plugins.kafka_apis, "handler")]
         self.kafka = Server(kernel, node.services, settings, loop, access=self.access, more_apis=more_apis, turns=turns)
 
@@ -263,7 +264,7 @@ class App:
 
     def warnings(self) -> list[str]:
         """What somebody should know although everything works, a sentence each."""
-        return self.node.warnings() + self.tls_files.warnings()
+        return self.node.warnings() + self.tls_files.warnings() + authorizing.warnings(self.settings)
 
     async def _listen_rocketmq(self, listener: RocketmqListener, access: Access | None) -> None:
         from halfmoon.adapters.rocketmq.server import Server as RocketmqServer  # few need it

@@ -142,7 +142,7 @@ class Node:
         self.client_metrics = ClientMetrics(state.configs, appender)
         self.name_server_configs = NameServerConfigs(state.configs, appender)
         self.quotas = Quotas(state.quotas, appender, clock, live)
-        self.acls = AccessRules(state.acls, appender)
+        self.acls = AccessRules(state.acls, appender, obeyed=settings.security.authorizes(settings.listeners))
         self.node_key = NodeKey(fs, random_bytes)
         self.users = Users(state.credentials, appender, self.node_key, random_bytes)
         self.tokens = DelegationTokens(

@@ -66,10 +66,7 @@ def check_producer(ctx: Context, request: Any) -> None:
     if request.transactional_id is not None:
         ctx.check("write", "transactional_id", request.transactional_id)
         return
-    verdict = ctx.verdict("idempotent_write", "cluster", CLUSTER)
-    topics = [each.name for each in ctx.core.catalog.topics() if not each.hidden]
-    may_write = verdict or any(ctx.allows("write", "topic", name) for name in topics)
-    if not may_write and (topics or verdict is False):
+    if not ctx.allows_either(("idempotent_write", "cluster", CLUSTER), ("write", "topic", None)):
         raise BrokerError(Fault.CLUSTER_AUTHORIZATION_FAILED, "not allowed to write to any topic")
 
 

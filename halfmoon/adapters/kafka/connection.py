@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from halfmoon.adapters.kafka.registry import ApiTable
     from halfmoon.adapters.kafka.throttling import Throttling
     from halfmoon.adapters.tcp.accepting import Arrival
-    from halfmoon.adapters.tcp.access import Access
+    from halfmoon.adapters.tcp.access import Access, Rights
     from halfmoon.adapters.tcp.buffers import ReceiveBuffer
     from halfmoon.adapters.tcp.listener import Listener
     from halfmoon.adapters.tcp.slices import Slicing
@@ -85,7 +85,7 @@ class Shared(Struct):
     throttling: Throttling | None = None
     """Set once there are quotas."""
     access: Access | None = None
-    """Set where plugins say who may do what."""
+    """None where everybody may do everything."""
     quotas: Quotas | None = None
     """None where they are off."""
 
@@ -128,6 +128,8 @@ class Connection(tcp.Connection):
         """By which it has authenticated."""
         self.token_id: str | None = None
         """Of the delegation token by which it has."""
+        self._rights: Rights | None = None
+        """What it may do; None: everything."""
         self._most_bytes = listener.max_request_bytes if sasl is None else sasl.longest_request
         # No bound method: that would be a reference cycle.
         self._take = Connection._request if sasl is None else Connection._checked
@@ -152,6 +154,11 @@ class Connection(tcp.Connection):
         certificate = None if self._door.rules is None else self._certificate()
         if certificate is not None:
             self._is_who_it_shows(certificate)
+        self._find_rights()
+
+    def _find_rights(self) -> None:
+        access = self._shared.access
+        self._rights = None if access is None else access.rights(str(self.principal), self.peer_host)
 
     def _gone(self) -> None:
         if self._slices.busy:
@@ -317,6 +324,7 @@ class Connection(tcp.Connection):
     def let_in(self, login: Login, mechanism: str) -> None:
         self._listener.newcomers.remove(self)
         self.principal, self.mechanism, self.token_id = login.principal, mechanism, login.token_id
+        self._find_rights()
         self._most_bytes = self._listener.max_request_bytes
         assert self.login is not None
         self._take = Connection._request if self.login.expires_mono_ms is None else Connection._checked
@@ -354,9 +362,7 @@ class Connection(tcp.Connection):
         if self._answers.slots:
             self._answers.hurry_last()
         client_id = self._client_id if client_size >= 0 else None
-        context = Context(
-            self._core, self._services, self, route.version, correlation_id, client_id, self._shared.access
-        )
+        context = Context(self._core, self._services, self, route.version, correlation_id, client_id, self._rights)
         body = frame[pos:]
         if route.key > FETCH:
             self._turn_bytes += len(body)

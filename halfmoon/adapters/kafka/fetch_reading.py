@@ -121,7 +121,7 @@ class Reading:
         try:
             if topic is None and isinstance(key, bytes):
                 raise BrokerError(Fault.UNKNOWN_TOPIC_ID)
-            if self.ctx.access is not None:
+            if self.ctx.rights is not None:
                 self.ctx.check("read", "topic", key if isinstance(key, str) else topic.name)  # type: ignore[union-attr]
             partition = partition_of(topic, wanted.index)
             if partition.topic.hidden:

@@ -35,7 +35,7 @@ def refusal_of(ctx: Context, request: ProduceBody) -> BrokerError | None:
         return BrokerError(Fault.INVALID_REQUIRED_ACKS, f"acks is {request.acks}, and must be 0, 1 or -1")
     if request.transactional_id == "":
         return BrokerError(Fault.INVALID_REQUEST, "the transactional id is empty")
-    if ctx.access is not None and request.transactional_id is not None:
+    if ctx.rights is not None and request.transactional_id is not None:
         try:
             ctx.check("write", "transactional_id", request.transactional_id)
         except BrokerError as error:
@@ -55,7 +55,7 @@ def topic_of(core: Core, key: str | bytes) -> Topic | None:
 def partition_for(ctx: Context, topic: Topic | None, key: str | bytes, index: int, acks: int) -> Partition:
     """The partition to append to. Raises BrokerError."""
     core = ctx.core
-    if ctx.access is not None:
+    if ctx.rights is not None:
         # A refused topic is refused whether it exists or not; an id that nobody has is unknown.
         name = key if isinstance(key, str) else None if topic is None else topic.name
         if name is not None:

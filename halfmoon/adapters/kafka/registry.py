@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from halfmoon.adapters.kafka.features import features
-from halfmoon.adapters.tcp.access import Access, Use
+from halfmoon.adapters.tcp.access import Rights, Use, check
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.auth.principals import Principal
 from halfmoon.services.common.services import Services
@@ -134,33 +134,26 @@ class Context(Struct):
     api_version: int
     correlation_id: int
     client_id: str | None
-    access: Access | None = None
+    rights: Rights | None = None
+    """What the client may do; None: everything."""
 
     def check(self, operation: str, resource_type: str, resource: str) -> None:
-        """Raises BrokerError where plugins refuse it."""
-        if self.access is not None:
-            self.access.check(self.peer.peer_host, operation, resource_type, resource)
+        """Raises BrokerError where it is refused."""
+        if self.rights is not None:
+            check(self.rights, (operation, resource_type, resource))
 
-    def allows(self, operation: str, resource_type: str, resource: str) -> bool:
-        """Whether no plugin refuses it."""
-        return self.access is None or self.access.allows(self.peer.peer_host, operation, resource_type, resource)
-
-    def verdict(self, operation: str, resource_type: str, resource: str) -> bool | None:
-        """What plugins say; None where they have no opinion."""
-        return (
-            None
-            if self.access is None
-            else self.access.verdict(self.peer.peer_host, operation, resource_type, resource)
-        )
+    def allows(self, operation: str, resource_type: str, resource: str | None) -> bool:
+        """`resource` None: whether it is allowed on any resource of the type."""
+        return self.rights is None or self.rights.allows((operation, resource_type, resource))
 
     def allows_either(self, *uses: Use) -> bool:
-        """Whether plugins give one of these rights; see Access.allows_either."""
-        return self.access is None or self.access.allows_either(self.peer.peer_host, *uses)
+        """As of Rights."""
+        return self.rights is None or self.rights.allows_either(*uses)
 
     def check_either(self, *uses: Use) -> None:
-        """Raises BrokerError with the fault of the last where plugins give none of these rights."""
-        if self.access is not None:
-            self.access.check_either(self.peer.peer_host, *uses)
+        """Raises BrokerError with the fault of the last where none of these is allowed."""
+        if self.rights is not None:
+            check(self.rights, *uses)
 
     def limit_fetch(self, request: Any) -> None:
         """Have a request for records ask for no more at once than its client may have after a rest."""

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from halfmoon.adapters.rocketmq import names
 from halfmoon.adapters.rocketmq.registry import Call
-from halfmoon.adapters.tcp.access import CLUSTER, Access, Use
+from halfmoon.adapters.tcp.access import CLUSTER, Use
 
 
 class _Subscription(Struct, frozen=True):
@@ -189,9 +189,9 @@ NEEDS: Mapping[int, Needs | None] = {
 }
 
 
-def check(access: Access, call: Call) -> None:
+def check(call: Call) -> None:
     """Raises BrokerError where the request is refused, and Refused where it lacks a field."""
     uses = NEEDS[call.command.code]
     if uses is not None:
         for use in uses(call):
-            access.check(call.connection.peer_host, *use)
+            call.check_either(use)

@@ -23,6 +23,7 @@ from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import Call, Port
 from halfmoon.adapters.rocketmq.to_records import BORN_HOST, header
 from halfmoon.adapters.tcp import connection as tcp
+from halfmoon.auth.principals import ANONYMOUS
 from halfmoon.errors import BrokerError
 from halfmoon.remoting import command as wire
 from halfmoon.remoting.codes import Code
@@ -73,6 +74,7 @@ class Connection(tcp.Connection):
     ) -> None:
         """`requests`: all of them, by code. Those of `port` are answered. `came_as`: as of tcp.Connection."""
         super().__init__(listener, came_as)
+        self.principal = ANONYMOUS
         self._node = node
         self._core = listener.core
         self._requests = requests
@@ -176,7 +178,7 @@ class Connection(tcp.Connection):
                 )
             call = Call(self._node, self, command, begun_s)
             if self._node.access is not None:
-                access.check(self._node.access, call)
+                access.check(call)
             answer = route.handler(call)
         except (Refused, BrokerError) as error:
             answer = refusal(error)

@@ -18,9 +18,10 @@ from halfmoon.adapters.rocketmq.answers import Answer, refusal
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.members import Client
 from halfmoon.adapters.rocketmq.node import Node
-from halfmoon.adapters.tcp.access import Use
+from halfmoon.adapters.tcp.access import Rights, Use, check
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.adapters.tcp.steps import run_steps
+from halfmoon.auth.principals import Principal
 from halfmoon.core.steps import Slices
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.remoting import lenient_json
@@ -53,6 +54,8 @@ class Peer(Client, Protocol):
 
     owner: object
     """Identifies the connection to the hold service."""
+    principal: Principal
+    """Who sends the request."""
     log: logging.Logger
     client_id: str
     """As its heartbeats say."""
@@ -136,21 +139,25 @@ class Call:
         except MalformedJson as error:
             raise Refused(Code.INVALID_PARAMETER, f"the body cannot be read: {error}") from None
 
+    @property
+    def rights(self) -> Rights | None:
+        """What the client may do; None: everything."""
+        access = self.node.access
+        return None if access is None else access.rights(str(self.connection.principal), self.connection.peer_host)
+
     def check(self, operation: str, resource_type: str, resource: str) -> None:
-        """Raises BrokerError where plugins refuse it."""
-        if self.node.access is not None:
-            self.node.access.check(self.connection.peer_host, operation, resource_type, resource)
+        """Raises BrokerError where it is refused."""
+        self.check_either((operation, resource_type, resource))
 
     def check_either(self, *uses: Use) -> None:
-        """Raises BrokerError where plugins give none of these rights; see Access.allows_either."""
-        if self.node.access is not None:
-            self.node.access.check_either(self.connection.peer_host, *uses)
+        """Raises BrokerError with the fault of the last where none of these is allowed."""
+        rights = self.rights
+        if rights is not None:
+            check(rights, *uses)
 
     def allows(self, operation: str, resource_type: str, resource: str) -> bool:
-        """Whether no plugin refuses it."""
-        return self.node.access is None or self.node.access.allows(
-            self.connection.peer_host, operation, resource_type, resource
-        )
+        rights = self.rights
+        return rights is None or rights.allows((operation, resource_type, resource))
 
     def forget_content(self) -> None:
         """The request is going to wait, and has been read: what it said is not to be kept meanwhile."""

@@ -1,22 +1,24 @@
-"""May a request touch a resource? Asked by the adapters, answered by plugins (hook `halfmoon_authorize`).
+"""May a client touch a resource? Asked by the adapters of its `Rights`.
 
-There is an `Access` only where a plugin has something to say; without one nothing is asked, and everything is allowed.
+Where an authorizer is on, access rules and plugins answer (services/authorization). Else only plugins may refuse
+something (hook `halfmoon_authorize`), and what none of them has an opinion of is allowed. Without plugins nothing is
+asked then: there is no `Access`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.services.authorization.service import Asker, Authorization
 
-ANONYMOUS = "User:ANONYMOUS"
-"""Who asks, as long as nobody says who they are (Kafka: KafkaPrincipal.ANONYMOUS)."""
 CLUSTER = "kafka-cluster"
 """The one resource of type "cluster", as Kafka calls it."""
 
-Use = tuple[str, str, str]
-"""Operation, type of the resource, the resource."""
-Authorize = Callable[[str | None, str, str, str, str], bool | None]
+Use = tuple[str, str, str | None]
+"""Operation, type of the resource, and the resource; None: any of the type."""
+Opinion = Callable[[str, str, str, str, str | None], bool | None]
 """(principal, client's host, operation, type of resource, resource) → allowed, refused, or None for no opinion."""
 
 _FAULTS = {
@@ -27,34 +29,82 @@ _FAULTS = {
 }
 
 
-class Access:
-    def __init__(self, authorize: Authorize) -> None:
-        self._authorize = authorize
+class Rights(Protocol):
+    """Those of one principal on one host."""
 
-    def verdict(self, host: str, operation: str, resource_type: str, resource: str) -> bool | None:
-        """None where nobody has an opinion."""
-        return self._authorize(ANONYMOUS, host, operation, resource_type, resource)
+    @property
+    def principal(self) -> str: ...
 
-    def allows(self, host: str, operation: str, resource_type: str, resource: str) -> bool:
-        return self.verdict(host, operation, resource_type, resource) is not False
+    def allows(self, use: Use) -> bool: ...
 
-    def check(self, host: str, operation: str, resource_type: str, resource: str) -> None:
-        """Raises BrokerError with the resource's fault where it is refused."""
-        if not self.allows(host, operation, resource_type, resource):
-            raise _refusal(operation, resource_type, resource)
+    def allows_either(self, *uses: Use) -> bool:
+        """Where one of several rights is enough; the last is the narrowest."""
+        ...
 
-    def allows_either(self, host: str, *uses: Use) -> bool:
-        """Where one of several rights is enough: True for a wider one allows; else the last, the narrowest, decides."""
+
+class Access(Protocol):
+    def rights(self, principal: str, host: str) -> Rights: ...
+
+
+def check(rights: Rights, *uses: Use) -> None:
+    """Raises BrokerError with the fault of the last use where none of them is allowed."""
+    if not (rights.allows(uses[0]) if len(uses) == 1 else rights.allows_either(*uses)):
+        operation, resource_type, resource = uses[-1]
+        raise BrokerError(
+            _FAULTS[resource_type],
+            f"{rights.principal} is not allowed to {operation} {resource_type} '{resource}'",
+        )
+
+
+class RuleAccess:
+    """By access rules, and what plugins say of them."""
+
+    def __init__(self, authorization: Authorization) -> None:
+        self._authorization = authorization
+
+    def rights(self, principal: str, host: str) -> Rights:
+        return _ByRules(self._authorization.asker(principal, host))
+
+
+class _ByRules:
+    __slots__ = ("_asker",)
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+
+    @property
+    def principal(self) -> str:
+        return self._asker.principal
+
+    def allows(self, use: Use) -> bool:
+        return self._asker[use]
+
+    def allows_either(self, *uses: Use) -> bool:
+        return any(self._asker[use] for use in uses)
+
+
+class OpinionAccess:
+    """By plugins alone."""
+
+    def __init__(self, opinion: Opinion) -> None:
+        self._opinion = opinion
+
+    def rights(self, principal: str, host: str) -> Rights:
+        return _ByOpinion(self._opinion, principal, host)
+
+
+class _ByOpinion:
+    __slots__ = ("_host", "_opinion", "principal")
+
+    def __init__(self, opinion: Opinion, principal: str, host: str) -> None:
+        self._opinion = opinion
+        self._host = host
+        self.principal = principal
+
+    def allows(self, use: Use) -> bool:
+        return use[2] is None or self._opinion(self.principal, self._host, *use) is not False
+
+    def allows_either(self, *uses: Use) -> bool:
+        """That a wider one is allowed takes an opinion; without one, the narrowest decides."""
         *wider, last = uses
-        return any(self.verdict(host, *use) for use in wider) or self.allows(host, *last)
-
-    def check_either(self, host: str, *uses: Use) -> None:
-        """As `allows_either`. Raises BrokerError with the fault of the last."""
-        if not self.allows_either(host, *uses):
-            raise _refusal(*uses[-1])
-
-
-def _refusal(operation: str, resource_type: str, resource: str) -> BrokerError:
-    return BrokerError(
-        _FAULTS[resource_type], f"{ANONYMOUS} is not allowed to {operation} {resource_type} '{resource}'"
-    )
+        return any(self._opinion(self.principal, self._host, *use) for use in wider) or self.allows(last)

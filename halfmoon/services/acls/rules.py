@@ -1,9 +1,9 @@
 """Access rules (ACLs): which are well-formed, which can be obeyed, and which match a filter.
 
-There is no authentication: every client is `User:ANONYMOUS`, and may do everything. In Kafka's words, that user is a
-super user (`super.users=User:ANONYMOUS`), whom no rule binds. So
+Without an authorizer everybody may do everything. In Kafka's words, `User:ANONYMOUS` is a super user then, whom no rule
+binds. So
 
-- a rule about anybody else is kept and shown: it is true of nobody who is here;
+- a rule about anybody else is kept and shown, and holds once there is an authorizer;
 - a rule about `User:ANONYMOUS` or about everybody (`User:*`) could not be obeyed, and is refused.
 
 Rules of form and of matching: AclBinding, ResourcePatternFilter, AccessControlEntryFilter, AclControlManager. Numbers
@@ -86,15 +86,15 @@ class AclFilter(NamedTuple):
         return rule.resource_name in (self.resource_name, ANY_NAME)
 
 
-def check(rule: AclRule) -> None:
-    """Raise BrokerError unless the rule is well-formed and can be obeyed."""
+def check(rule: AclRule, *, obeyed: bool = False) -> None:
+    """Raise BrokerError unless the rule is well-formed and can be obeyed; `obeyed`: an authorizer obeys all of them."""
     problem = _malformed(rule)
     if problem:
         raise BrokerError(Fault.INVALID_REQUEST, problem)
-    if rule.principal in (ANONYMOUS, EVERYBODY):
+    if not obeyed and rule.principal in (ANONYMOUS, EVERYBODY):
         raise BrokerError(
             Fault.SECURITY_DISABLED,
-            f"there is no authentication: every client is {ANONYMOUS} and may do everything, so a rule for "
+            f"there is no authorizer: every client is {ANONYMOUS} and may do everything, so a rule for "
             f"{rule.principal} would have no effect",
         )
 

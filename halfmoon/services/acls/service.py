@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from halfmoon.core.append import Appender
 from halfmoon.core.steps import Pauses, finish
 from halfmoon.schema.control import AclRule, AclsChanged
-from halfmoon.services.acls.rules import AclFilter
+from halfmoon.services.acls.rules import AclFilter, check
 from halfmoon.services.acls.state import AclsState
 
 EVERY = 64
@@ -17,9 +17,15 @@ EVERY = 64
 class AccessRules:
     """All rules of a broker. `state` has what the log says of them."""
 
-    def __init__(self, state: AclsState, appender: Appender) -> None:
+    def __init__(self, state: AclsState, appender: Appender, *, obeyed: bool = False) -> None:
+        """`obeyed`: whether an authorizer obeys the rules."""
         self._state = state
         self._appender = appender
+        self._obeyed = obeyed
+
+    def check(self, rule: AclRule) -> None:
+        """Raise BrokerError unless the rule is well-formed and can be obeyed."""
+        check(rule, obeyed=self._obeyed)
 
     def find(self, wanted: AclFilter) -> list[AclRule]:
         """The rules that match, in the order in which they were made. Raises BrokerError."""

@@ -9,7 +9,7 @@ import pytest
 from kafka_rig import Rig, RigClient, batch
 
 from halfmoon.adapters.kafka.access import guarded
-from halfmoon.adapters.tcp.access import Access
+from halfmoon.adapters.tcp.access import OpinionAccess
 
 TOPIC, GROUP, CLUSTER = 29, 30, 31
 
@@ -39,7 +39,7 @@ class Guard:
 
 def rig_with(guard: Guard) -> Rig:
     rig = Rig()
-    rig.server.shared.access = Access(guard)
+    rig.server.shared.access = OpinionAccess(guard)
     rig.server.shared.routes = guarded(rig.server.routes)
     return rig
 

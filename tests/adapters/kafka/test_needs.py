@@ -18,7 +18,7 @@ from halfmoon.adapters.kafka.access import IN_ITS_HANDLER, NEEDS, NOTHING, guard
 from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.protocol import REQUESTS
 from halfmoon.adapters.kafka.registry import Context, Deferred
-from halfmoon.adapters.tcp.access import CLUSTER, Access
+from halfmoon.adapters.tcp.access import CLUSTER, OpinionAccess
 from halfmoon.hooks.features import NackedMessages
 from halfmoon.plugins.allocate.averagely import averagely
 from tests.kafka_messages import as_dict
@@ -56,7 +56,7 @@ class World:
             (partition,) = self.rig.topic(name)
             self.rig.append(partition, b"a")
             self.ids[name] = UUID(bytes=partition.topic.id)
-        self.rig.server.shared.access = Access(self.guard)
+        self.rig.server.shared.access = OpinionAccess(self.guard)
         self.rig.server.shared.routes = guarded(self.rig.server.routes)
         self.client: RigClient = self.rig.client()
 

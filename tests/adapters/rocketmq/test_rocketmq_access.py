@@ -10,7 +10,7 @@ from rocketmq_rig import Rig, sending
 
 from halfmoon.adapters.rocketmq.access import NEEDS
 from halfmoon.adapters.rocketmq.request import registered
-from halfmoon.adapters.tcp.access import Access
+from halfmoon.adapters.tcp.access import OpinionAccess
 from halfmoon.remoting.codes import Code
 
 
@@ -29,7 +29,7 @@ def rig_with(guard: Guard) -> Rig:
     rig = Rig()
     rig.topic("orders")
     rig.topic("secret")
-    rig.server.node.access = Access(guard)
+    rig.server.node.access = OpinionAccess(guard)
     return rig
 
 
@@ -161,7 +161,7 @@ def ask(code: int, guard: Guard) -> Any:
     (sent,) = rig.client().read("orders")
     place = sent.physical_offset
     given = {name: place if value == "PLACE" else value for name, value in fields.items()}
-    rig.server.node.access = Access(guard)
+    rig.server.node.access = OpinionAccess(guard)
     return rig.client().ask(code, body if isinstance(body, bytes) else json.dumps(body).encode(), **given)
 
 

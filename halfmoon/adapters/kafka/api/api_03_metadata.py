@@ -40,11 +40,11 @@ def metadata(ctx: Context, body: memoryview) -> Slices[object]:
     version = ctx.api_version
     request = yield from decode_request_slices(KEY, version, body)
     operations = TOPIC_BITS if request.include_topic_authorized_operations else NOT_ASKED
-    access = ctx.access
+    rights = ctx.rights
     if request.topics is None or (version == 0 and not request.topics):
         found = []
         for each in ctx.core.catalog.topics():
-            if not each.hidden and (access is None or ctx.allows("describe", "topic", each.name)):
+            if not each.hidden and (rights is None or ctx.allows("describe", "topic", each.name)):
                 found.append(_describe(ctx, each, operations))
             yield
         return _response(ctx, request, found)
@@ -57,7 +57,7 @@ def metadata(ctx: Context, body: memoryview) -> Slices[object]:
         if key in asked:
             continue
         topic, fault = _find(ctx, version, *key)
-        if access is not None and _is_hidden(ctx, topic, entry.name):
+        if rights is not None and _is_hidden(ctx, topic, entry.name):
             asked[key] = error_bytes(version, code(Fault.TOPIC_AUTHORIZATION_FAILED), *key)
             continue
         if fault is Fault.UNKNOWN_TOPIC_OR_PARTITION and (offered := _offered(ctx, entry.name)) is not None:
@@ -120,7 +120,7 @@ def _may_create(ctx: Context, request: Any, name: str) -> bool:
 
 def _describe(ctx: Context, topic: Any, operations: int) -> bytes:
     core = ctx.core
-    if ctx.access is not None and operations != NOT_ASKED:
+    if ctx.rights is not None and operations != NOT_ASKED:
         operations = bits(allowed(ctx, "topic", topic.name, TOPIC_OPERATIONS))
     return topic_bytes(
         ctx.api_version,
@@ -140,7 +140,7 @@ def _response(ctx: Context, request: Any, topics: Any) -> bytes:
     core = ctx.core
     others = [(other.node_id, *other.kafka) for other in core.owners.others()]
     operations = CLUSTER_BITS if request.include_cluster_authorized_operations else NOT_ASKED
-    if ctx.access is not None and operations != NOT_ASKED:
+    if ctx.rights is not None and operations != NOT_ASKED:
         may = ctx.allows("describe", "cluster", CLUSTER)
         operations = bits(allowed(ctx, "cluster", CLUSTER, CLUSTER_OPERATIONS)) if may else 0
     return b"".join(

@@ -54,7 +54,7 @@ def delete_topics(ctx: Context, request: Any) -> Slices[object]:
         try:
             if target in twice:
                 raise BrokerError(Fault.INVALID_REQUEST, "duplicate topic name or id")
-            if ctx.access is not None:
+            if ctx.rights is not None:
                 _check_access(ctx, target, result)
             topic = _find(ctx.core, target)
             if topic.id in both_ways:

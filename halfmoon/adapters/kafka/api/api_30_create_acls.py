@@ -12,7 +12,6 @@ from halfmoon.adapters.kafka.protocol import CreateAclsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError
 from halfmoon.schema.control import AclRule
-from halfmoon.services.acls import rules
 from halfmoon.services.acls.service import AccessRules
 
 
@@ -20,6 +19,7 @@ from halfmoon.services.acls.service import AccessRules
 @tells_state(each_of("results"))
 def create_acls(ctx: Context, request: Any) -> Slices[object]:
     results = []
+    acls = ctx.services.get(AccessRules)
     for asked in request.creations:
         yield
         result = CreateAclsResponse.AclCreationResult(error_code=0, error_message=None)
@@ -34,8 +34,8 @@ def create_acls(ctx: Context, request: Any) -> Slices[object]:
             asked.permission_type,
         )
         try:
-            rules.check(rule)
-            ctx.services.get(AccessRules).change([rule])
+            acls.check(rule)
+            acls.change([rule])
         except BrokerError as error:
             refuse(result, error)
     return CreateAclsResponse(throttle_time_ms=0, results=results)

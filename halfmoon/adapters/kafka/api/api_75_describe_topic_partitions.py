@@ -46,7 +46,7 @@ def describe_topic_partitions(ctx: Context, body: memoryview) -> Slices[bytes]:
             continue
         if remaining == 0:
             return _response(topics, (name, 0))
-        if ctx.access is not None and not ctx.allows("describe", "topic", name):
+        if ctx.rights is not None and not ctx.allows("describe", "topic", name):
             topics.append(_topic(name, code(Fault.TOPIC_AUTHORIZATION_FAILED)))
             continue
         topic = ctx.core.catalog.topic(name)
@@ -78,7 +78,7 @@ def _is_shown(ctx: Context, name: str) -> bool:
 def _described(ctx: Context, topic: Any, first: int, stop: int) -> bytes:
     partitions = _partitions(first, stop, ctx.core.node_id, ctx.core.generation)
     operations = TOPIC_BITS
-    if ctx.access is not None:
+    if ctx.rights is not None:
         operations = bits(allowed(ctx, "topic", topic.name, TOPIC_OPERATIONS))
     return _topic(topic.name, NONE, topic.id, topic.internal, partitions, operations)
 

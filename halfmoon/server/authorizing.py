@@ -1,0 +1,65 @@
+"""Who decides what clients may do: access rules and plugins, or plugins alone, or nobody."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from halfmoon.adapters.tcp.access import Access, OpinionAccess, RuleAccess
+from halfmoon.auth.principals import Principal, parse
+from halfmoon.config.security_settings import authenticates
+from halfmoon.services.authorization.service import Authorization, Authorizer
+
+if TYPE_CHECKING:
+    from halfmoon.config.settings import Settings
+    from halfmoon.hooks.plugins import Plugins
+    from halfmoon.server.assembly import Node
+
+logger = logging.getLogger("halfmoon.auth")
+
+HOOK = "halfmoon_authorize"
+LOCAL_ADMIN = Principal("User", "local-admin")
+"""Who comes through the administrator's socket, and needs no credential: the broker's own user of the machine."""
+
+
+def access_of(node: Node, settings: Settings, plugins: Plugins) -> Access | None:
+    """None: everybody may do everything."""
+    if settings.security.authorizes(settings.listeners):
+        return RuleAccess(authorization_of(node, settings, plugins))
+    return OpinionAccess(plugins.verdict) if plugins.authorizers else None
+
+
+def authorization_of(node: Node, settings: Settings, plugins: Plugins) -> Authorization:
+    security, users, catalog = settings.security, node.users, node.kernel.catalog
+    super_users = {*security.super_users, str(LOCAL_ADMIN)}
+
+    def is_super_user(principal: str) -> bool:
+        return principal in super_users or users.is_admin(parse(principal))
+
+    def is_internal(name: str) -> bool:
+        """Kafka's own internal topics are as others, as there."""
+        topic = catalog.topic(name)
+        return topic is not None and topic.internal and not name.startswith("__")
+
+    def failed(plugin: str, error: Exception) -> None:
+        plugins.errors.count(HOOK, plugin)
+        logger.error("event=hook_failed hook=%s plugin=%s verdict=deny", HOOK, plugin, exc_info=error)
+
+    authorization = Authorization(
+        node.state.acls,
+        is_super_user,
+        is_internal,
+        allow_everyone=security.allow_everyone_if_no_acl_found,
+        plugins=[Authorizer(each.plugin, each.call) for each in plugins.authorizers],
+        failed=failed,
+        mono_ms=node.kernel.clock.mono_ms,
+    )
+    users.on_change.append(lambda name, change: authorization.forget())
+    return authorization
+
+
+def warnings(settings: Settings) -> list[str]:
+    """What is open, a sentence each."""
+    if settings.security.authorizer == "none" and any(authenticates(settings.listeners)):
+        return ["security.authorizer is none: clients authenticate, and each may do everything"]
+    return []
