@@ -140,14 +140,7 @@ class Follower:
         """Show what is durable and near, and save, waiting for it. Raises OSError."""
         if self._upto() - self.position <= AHEAD_BYTES:
             self._save_due = True
-            steps = self.run()
-            value: Any = None
-            while True:
-                try:
-                    load = steps.send(value)
-                except StopIteration:
-                    return
-                value = None if load is None else load()
+            finish(self.run())
 
     # -- following -------------------------------------------------------------------------------------------------
 
