@@ -26,6 +26,7 @@ from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.records.batch_header import CONTROL, TRANSACTIONAL, parse_header
 from halfmoon.core.relay import Load
+from halfmoon.core.steps import finish
 from halfmoon.core.storage.ahead import Ahead
 from halfmoon.core.storage.frame import Frame, Kind
 from halfmoon.core.storage.frame_reading import WholeFrame
