@@ -62,7 +62,7 @@ MUTANTS = (
         "head-unproven", CORE + "recovery.py",
         "if segment.start in indexed or segment is oldest:", "if True:",
     ),
-    Mutant("clean-mark-stays", CORE + "recovery.py", "fs.remove(CLEAN_MARK)", "pass"),
+    Mutant("clean-mark-stays", CORE + "clean_mark.py", "fs.remove(CLEAN_MARK)", "pass"),
     Mutant("same-generation", STORAGE + "commitlog.py", "return generation + 1", "return generation"),
     Mutant("ack-before-sync", CORE + "turn.py", "self._log.flushed if self._sync", "self._log.written if self._sync"),
     Mutant("failed-sync-counts", STORAGE + "commitlog.py", "        if error is not None:\n", "        if False:\n"),

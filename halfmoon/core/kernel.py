@@ -21,6 +21,7 @@ import msgspec
 
 from halfmoon.config.settings import Settings
 from halfmoon.config.topic_configs import TopicConfigs
+from halfmoon.core import clean_mark
 from halfmoon.core.append import Appender
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
@@ -34,7 +35,7 @@ from halfmoon.core.identity import Identity
 from halfmoon.core.index_files import IndexFiles
 from halfmoon.core.live import Live
 from halfmoon.core.partition_reader import PartitionReader
-from halfmoon.core.recovery import Recovery, Report, leave_clean_mark
+from halfmoon.core.recovery import Recovery, Report
 from halfmoon.core.relay import Relays
 from halfmoon.core.storage.files import FileSystem
 from halfmoon.core.storage.local import LocalStorage
@@ -193,7 +194,7 @@ class Kernel:
             for last in features.finish:
                 last()
             self.housekeeping.finish(snapshot.take(self.catalog, end, self.log.generation, clean=True))
-            leave_clean_mark(self.fs, end)
+            clean_mark.leave(self.fs, end)
         except (OSError, BrokerError, StorageError) as error:
             self.logger.error("event=unclean_stop error=%s", error)
         self.log.close()

@@ -1,10 +1,12 @@
 """Calls of plugins' functions: none of them ends the broker, and one that holds up the loop is named.
 
 Every function that a plugin hands over, but a built-in one's, is called through `Guard.wrap`. What it raises that is no
-Exception (SystemExit, as `exit()` does) becomes one, and is dealt with as the hook's *Error* says. asyncio's own
-CancelledError and GeneratorExit pass. A call in the loop's thread that takes longer than `SLOW_S` is counted
-(`halfmoon_plugin_slow_calls_total`), and logged once a minute for each plugin and hook. Of a coroutine or a generator
-each step counts by itself.
+Exception (SystemExit, as `exit()` does) becomes one, and is dealt with as the hook's *Error* says. Only a coroutine may
+raise CancelledError, and only it and a generator GeneratorExit: there they are asyncio's and Python's own. A function
+raises CancelledError when it asks a cancelled task for its result, and no caller expects that.
+
+A call in the loop's thread that takes longer than `SLOW_S` is counted (`halfmoon_plugin_slow_calls_total`), and logged
+once a minute for each plugin and hook. Of a coroutine or a generator each step counts by itself.
 """
 
 from __future__ import annotations
@@ -27,6 +29,12 @@ LOGGED_S = 60.0
 """A plugin is named in the log this often at most, for each of its hooks."""
 
 T = TypeVar("T")
+
+OF_FUNCTIONS = (Exception,)
+"""What passes."""
+OF_GENERATORS = (Exception, GeneratorExit)
+OF_COROUTINES = (Exception, GeneratorExit, asyncio.CancelledError)
+Passing = tuple[type[BaseException], ...]
 
 LONG_S = 0.002
 """A call in the loop's thread that takes longer is told to `Guard.on_long`."""
@@ -73,10 +81,10 @@ class Guard:
         step = self._step
 
         def guarded(*given: Any, **named: Any) -> Any:
-            made = step(plugin, hook, call, *given, **named)
+            made = step(OF_FUNCTIONS, plugin, hook, call, *given, **named)
             kind = type(made)
             if kind is GeneratorType:
-                return self._generator(plugin, hook, made)
+                return self._generator(OF_GENERATORS, plugin, hook, made)
             if kind is CoroutineType:
                 return self._coroutine(plugin, hook, made)
             if hook == "halfmoon_filters" and hasattr(made, "match"):
@@ -88,18 +96,20 @@ class Guard:
             guarded.wants_previous = call.wants_previous  # type: ignore[attr-defined]
         return guarded
 
-    def _step(self, plugin: str, hook: str, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
-        begun = self._now()
+    def _step(
+        self, passing: Passing, plugin: str, hook: str, call: Callable[..., Any], *given: Any, **named: Any
+    ) -> Any:
+        begun_s = self._now()
         try:
             return call(*given, **named)
-        except (Exception, asyncio.CancelledError, GeneratorExit):
+        except passing:
             raise
         except BaseException as error:
             raise PluginExitError(f"plugin {plugin}: {hook} raised {error!r}") from error
         finally:
-            took_s = self._now() - begun
+            took_s = self._now() - begun_s
             if took_s > LONG_S and threading.get_ident() == self.loop_thread:
-                self.on_long(begun)
+                self.on_long(begun_s)
                 if took_s > SLOW_S:
                     self._was_slow(plugin, hook, took_s)
 
@@ -113,14 +123,16 @@ class Guard:
                 plugin, hook, took_s * 1_000, self.slow[key],
             )  # fmt: skip
 
-    def _generator(self, plugin: str, hook: str, made: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    def _generator(
+        self, passing: Passing, plugin: str, hook: str, made: Generator[Any, Any, Any]
+    ) -> Generator[Any, Any, Any]:
         """Its steps, one by one."""
         call: Callable[..., Any] = made.send
         given: object = None
         try:
             while True:
                 try:
-                    yielded = self._step(plugin, hook, call, given)
+                    yielded = self._step(passing, plugin, hook, call, given)
                 except StopIteration as done:
                     return done.value
                 try:
@@ -133,7 +145,7 @@ class Guard:
             made.close()
 
     async def _coroutine(self, plugin: str, hook: str, made: CoroutineType[Any, Any, Any]) -> Any:
-        return await _Steps(self._generator(plugin, hook, made))  # type: ignore[arg-type]
+        return await _Steps(self._generator(OF_COROUTINES, plugin, hook, made))  # type: ignore[arg-type]
 
 
 class _Steps:

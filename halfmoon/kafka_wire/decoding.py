@@ -109,32 +109,44 @@ def element_decoder(field: Field, version: int, flexible: bool, count: Count | N
     return _struct_decoder(field.struct, version, flexible, count)
 
 
+def _size_decoder(
+    name: str, compact: bool, nullable: bool, count: Count | None
+) -> Callable[[memoryview, int], tuple[int, int]]:
+    """How many elements an array has, which are counted; -1: it is null."""
+
+    def decode(data: memoryview, pos: int) -> tuple[int, int]:
+        size, pos = wire.array_size(data, pos, compact)
+        if size < 0:
+            if size != -1 or not nullable:
+                raise MalformedRequest(f"array {name} has size {size}")
+        elif count is not None:
+            count(size)
+        return size, pos
+
+    return decode
+
+
 def _numbers_decoder(name: str, layout: str, compact: bool, nullable: bool, count: Count | None) -> Decode:
     """An array of numbers, read by one `unpack`."""
+    size_of = _size_decoder(name, compact, nullable, count)
     item_size = struct.calcsize(f">{layout}")
 
     def decode(data: memoryview, pos: int) -> tuple[list[Any] | None, int]:
-        size, pos = wire.array_size(data, pos, compact)
+        size, pos = size_of(data, pos)
         if size < 0:
-            if nullable and size == -1:
-                return None, pos
-            raise MalformedRequest(f"array {name} has size {size}")
-        if count is not None:
-            count(size)
+            return None, pos
         return list(struct.unpack_from(f">{size}{layout}", data, pos)), pos + size * item_size
 
     return decode
 
 
 def _array_decoder(name: str, element: Decode, compact: bool, nullable: bool, count: Count | None) -> Decode:
+    size_of = _size_decoder(name, compact, nullable, count)
+
     def decode(data: memoryview, pos: int) -> tuple[list[Any] | None, int]:
-        size, pos = wire.array_size(data, pos, compact)
+        size, pos = size_of(data, pos)
         if size < 0:
-            if nullable and size == -1:
-                return None, pos
-            raise MalformedRequest(f"array {name} has size {size}")
-        if count is not None:
-            count(size)
+            return None, pos
         items = []
         for _ in range(size):
             item, pos = element(data, pos)

@@ -7,8 +7,6 @@ lost. Every one of them may be applied twice: recovery does so.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from halfmoon.schema.groups import ConsumerGroupChange, GroupRecord
@@ -365,12 +363,6 @@ Any = (
 )
 
 encode = msgspec.msgpack.Encoder().encode
-
-
-def longest_cancelled(keys: Sequence[bytes]) -> int:
-    """Bytes that a record `Cancelled` of these keys takes at most, encoded."""
-    most = 2**63 - 1
-    return len(encode(Cancelled(2**31 - 1, list(keys), most)))
 
 
 _decoder = msgspec.msgpack.Decoder(Any)

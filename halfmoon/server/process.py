@@ -48,7 +48,7 @@ class _Process:
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
         app = App(settings, unset_configs=self._unset_configs)
         await app.start()
-        garbage = Garbage(loop, lambda: len(app.node.kernel.catalog.by_name))
+        garbage = Garbage(loop)
         garbage.start()
         reloading = loop.create_task(self._reload_again_and_again(app))
         try:

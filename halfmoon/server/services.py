@@ -62,6 +62,11 @@ class Services:
             try:
                 await service.run()
                 error = "it returned"
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                error = "what it waited for was cancelled"
             except Exception as failure:
                 error = f"{type(failure).__name__}: {failure}"
                 logger.exception("event=service_failed service=%s", service.name)

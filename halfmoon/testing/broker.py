@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import shutil
 import tempfile
@@ -99,12 +100,16 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Stop cleanly: answers go out, the log is flushed. A temporary data directory is removed."""
+        """Stop cleanly: answers go out, the log is flushed. A temporary data directory is removed. Raises what ended
+        the broker, if that was not this."""
         if self._thread is None:
             return
         if self._loop is not None and self._stop is not None:
-            self._loop.call_soon_threadsafe(self._stop.set)
+            with contextlib.suppress(RuntimeError):  # it has ended by itself, and its loop is closed
+                self._loop.call_soon_threadsafe(self._stop.set)
         self._join()
+        if self._error is not None:
+            raise self._error
 
     def restart(self) -> Broker:
         """Stop and start again on the same data and at the same address, so that clients find it again."""

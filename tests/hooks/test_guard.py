@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,7 +43,16 @@ def leave(*_: object) -> Any:
     sys.exit(3)
 
 
-@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, type("Own", (BaseException,), {})])
+NO_EXCEPTIONS = [
+    SystemExit,
+    KeyboardInterrupt,
+    asyncio.CancelledError,
+    GeneratorExit,
+    type("Own", (BaseException,), {}),
+]
+
+
+@pytest.mark.parametrize("error", NO_EXCEPTIONS)
 def test_what_would_end_the_process_becomes_an_exception(guard: Guard, error: type[BaseException]) -> None:
     def fail() -> None:
         raise error
@@ -51,13 +61,55 @@ def test_what_would_end_the_process_becomes_an_exception(guard: Guard, error: ty
         guard.wrap("mine", "halfmoon_hold", fail)()
 
 
-@pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError, GeneratorExit])
-def test_other_exceptions_stay_what_they_are(guard: Guard, error: type[BaseException]) -> None:
+def test_other_exceptions_stay_what_they_are(guard: Guard) -> None:
     def fail() -> None:
-        raise error
+        raise ValueError("mine")
 
-    with pytest.raises(error):
+    with pytest.raises(ValueError, match="mine"):
         guard.wrap("mine", "halfmoon_hold", fail)()
+
+
+def test_slices_cannot_be_cancelled_by_what_they_raise(guard: Guard) -> None:
+    """Only who awaits a task knows what to do with a CancelledError."""
+
+    def slices() -> Generator[None, None, None]:
+        yield
+        raise asyncio.CancelledError
+
+    made = guard.wrap("mine", "halfmoon_commitlog", slices)()
+    next(made)
+    with pytest.raises(PluginExitError, match="CancelledError"):
+        next(made)
+
+
+def test_slices_that_are_not_needed_any_more_end(guard: Guard) -> None:
+    ended: list[str] = []
+
+    def slices() -> Generator[None, None, None]:
+        try:
+            yield
+        finally:
+            ended.append("closed")
+
+    made = guard.wrap("mine", "halfmoon_commitlog", slices)()
+    next(made)
+    made.close()
+    assert ended == ["closed"]
+
+
+def test_a_plugin_that_asks_for_a_cancelled_tasks_result_does_not_end_the_stop(tmp_path: Path) -> None:
+    """As `task.result()` does in a plugin that cancels its own task at the stop."""
+
+    class Plugin:
+        api_version = 1
+
+        @hookimpl
+        def halfmoon_stopping(self) -> None:
+            raise asyncio.CancelledError
+
+    with halfmoon.testing.Broker(plugins=[Plugin()], data_dir=str(tmp_path)):
+        assert not (tmp_path / "clean").exists()
+    assert (tmp_path / "clean").exists()
 
 
 def test_a_service_can_be_cancelled_and_cannot_exit(guard: Guard) -> None:

@@ -318,7 +318,7 @@ async def test_a_loop_that_is_kept_is_seen(tmp_path: Path) -> None:
     time.sleep(0.3)
     await until(lambda: sum(lag.durations.counts))
     lag.stop()
-    assert sum(lag.durations.counts[lag.durations.bounds_s.index(0.25) + 1 :]) == 1
+    assert sum(lag.durations.counts[lag.durations.bounds_s.index(0.25) + 1 :])
     assert lag.durations.total_s > 0.25
     seen = sum(lag.durations.counts)
     await asyncio.sleep(0.03)

@@ -103,3 +103,24 @@ async def test_one_that_fails_does_not_disturb_the_others() -> None:
     await supervised.stop()
     assert good.cancelled
     assert bad.cancelled
+
+
+@in_loop
+async def test_a_service_whose_own_task_was_cancelled_is_started_again() -> None:
+    """What it waits for raises CancelledError then, though nobody has cancelled the service."""
+    runs = 0
+
+    async def run() -> None:
+        nonlocal runs
+        runs += 1
+        if runs > 1:
+            await asyncio.Event().wait()
+        inner = asyncio.ensure_future(asyncio.Event().wait())
+        asyncio.get_running_loop().call_soon(inner.cancel)
+        await inner
+
+    supervised = Services([Service("one", run)], first_pause_s=0)
+    supervised.start()
+    await until(lambda: runs == 2)
+    assert supervised.failures == {"one": 1}
+    await supervised.stop()

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 import halfmoon.testing
 from halfmoon.errors import StartError
 from halfmoon.plugin import hookimpl
+from halfmoon.server.app import App
 from halfmoon.testing import Broker
 from tests.yardstick import yardsticks
 
@@ -52,6 +53,21 @@ def test_it_serves_and_leaves_nothing() -> None:
     assert threading.active_count() <= before
     with pytest.raises(AssertionError, match="not running"):
         _ = broker.bootstrap_servers
+
+
+def test_what_goes_wrong_at_the_end_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(app: App) -> None:
+        await stop(app)
+        raise RuntimeError("the end has failed")
+
+    stop = App.stop
+    monkeypatch.setattr(App, "stop", fails)
+    broker = Broker().start()
+    folder = Path(broker.data_dir)
+    with pytest.raises(RuntimeError, match="the end has failed"):
+        broker.stop()
+    assert not folder.exists()
+    broker.stop()
 
 
 def test_two_brokers_know_nothing_of_each_other() -> None:

@@ -9,8 +9,8 @@ The rules, in the order in which a request meets them:
 3. Requests are handled at once, in their order, however many are unanswered. What has to be checked for long is waited
    for (`keep`), as Kafka does with every request. And a client that does not read its answers, or has
    `MAX_UNANSWERED` requests in the air, is not read from until that has changed. What it had sent is set aside.
-4. An answer leaves when all answers before it have left (`_slots`). A parked fetch must not delay what comes behind it:
-   the next request on its connection ends its wait (`Deferred.hurry`).
+4. An answer leaves when all answers before it have left (see `answers.py`). A parked fetch must not delay what comes
+   behind it: the next request on its connection ends its wait (`Deferred.hurry`).
 5. When all whole requests of one read are handled and something was appended, the broker is told (`on_handled`): it may
    write now.
 6. Answers that become ready together are sent together (see `tcp/connection.py`).
@@ -23,20 +23,20 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections import deque
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
 
+from halfmoon.adapters.kafka.answers import Answers, Slot, encode
 from halfmoon.adapters.kafka.api.api_18_api_versions import unsupported_version
 from halfmoon.adapters.kafka.errors import MalformedRequest
-from halfmoon.adapters.kafka.protocol import LARGE_BYTES, decode_request, encode_response
+from halfmoon.adapters.kafka.protocol import LARGE_BYTES, decode_request
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, PRODUCE, Route
 from halfmoon.adapters.kafka.slicing import InSlices
 from halfmoon.adapters.tcp import connection as tcp
-from halfmoon.adapters.tcp.connection import JOIN_BELOW_BYTES, WRITE_LIMIT_BYTES, Buffer
+from halfmoon.adapters.tcp.connection import WRITE_LIMIT_BYTES, Buffer
 from halfmoon.kafka_wire import primitives as wire
 from halfmoon.services.quotas.service import CONNECTIONS, Throttle
 
@@ -61,16 +61,11 @@ MAX_IN_THREADS = 8
 MAX_CONTROL_BYTES = 4 << 20
 """The largest request that is not Produce. Such requests become objects, many times the size of their bytes."""
 
-WAITS_FOR_OTHERS = frozenset({11, 14})
-"""JoinGroup and SyncGroup: their answers depend on other members, so a stopping server does not wait for them."""
-
 _HEADER = struct.Struct(">Iih")
 """API key and version as one number, correlation id, length of the client id."""
 _SIZE = struct.Struct(">i")
 _START = struct.Struct(">ih")
 """How a request begins: its size, and its API key."""
-_RESPONSE = struct.Struct(">ii")
-_FLEXIBLE_RESPONSE = struct.Struct(">iib")
 
 
 class Shared(Struct):
@@ -92,30 +87,6 @@ class Shared(Struct):
     """None where they are off."""
 
 
-class Slot:
-    """The place of an answer in the order of answers."""
-
-    __slots__ = ("begun_s", "buffers", "connection", "correlation_id", "deferred", "done", "route", "size")
-
-    def __init__(
-        self, connection: Connection, route: Route, correlation_id: int, deferred: Deferred | None, begun_s: float
-    ) -> None:
-        self.connection = connection
-        self.begun_s = begun_s
-        self.route = route
-        self.correlation_id = correlation_id
-        self.deferred = deferred
-        self.buffers: list[Buffer] = []
-        self.size = 0
-        """Of the buffers, in bytes."""
-        self.done = False
-
-    def finish(self, value: object) -> None:
-        """The answer is there."""
-        self.deferred = None
-        self.connection.answered(self, value)
-
-
 class Connection(tcp.Connection):
     """One accepted connection. Everything runs in the loop's thread."""
 
@@ -129,9 +100,7 @@ class Connection(tcp.Connection):
         self._services = shared.services
         self._routes = shared.routes
         self._durations = listener.counters.durations
-        self._slots: deque[Slot] = deque()
-        self._ready_bytes = 0
-        """Of answers that are ready and wait for one before them."""
+        self._answers = Answers()
         self._client_raw = b""
         self._client_id: str | None = ""
         self.software = ""
@@ -165,10 +134,7 @@ class Connection(tcp.Connection):
             self._slices.busy = False
             self.go_on()
         self._slices.drop()
-        for slot in self._slots:
-            if slot.deferred is not None:
-                slot.deferred.abandon()
-        self._slots.clear()
+        self._answers.abandon()
         if self._muted is not None:
             self._muted.cancel()
             self._muted = None
@@ -200,15 +166,13 @@ class Connection(tcp.Connection):
         return self._client_id or ""
 
     def _waits(self) -> bool:
-        return bool(self._slots)
+        return bool(self._answers.slots)
 
     def _is_done(self) -> bool:
-        return all(slot.route.key in WAITS_FOR_OTHERS for slot in self._slots)
+        return self._answers.depend_on_others()
 
     def _hurry(self) -> None:
-        for slot in list(self._slots):
-            if slot.deferred is not None and slot.deferred.hurry is not None:
-                slot.deferred.hurry()
+        self._answers.hurry()
 
     # Requests.
 
@@ -247,9 +211,10 @@ class Connection(tcp.Connection):
 
     def _blocked(self) -> bool:
         """Whether no further request may be handled now (rule 3)."""
-        if self._out_bytes + self._ready_bytes > WRITE_LIMIT_BYTES:
+        answers = self._answers
+        if self._out_bytes + answers.ready_bytes > WRITE_LIMIT_BYTES:
             self._flush()
-            if self._ready_bytes > WRITE_LIMIT_BYTES:
+            if answers.ready_bytes > WRITE_LIMIT_BYTES:
                 return True
         if (
             self._kept
@@ -258,7 +223,7 @@ class Connection(tcp.Connection):
             or self._in_threads >= MAX_IN_THREADS
         ):
             return True
-        return self._write_paused or self._muted is not None or len(self._slots) >= MAX_UNANSWERED
+        return self._write_paused or self._muted is not None or len(answers.slots) >= MAX_UNANSWERED
 
     def keep(self, part: memoryview) -> memoryview:
         """As Peer says it."""
@@ -304,10 +269,8 @@ class Connection(tcp.Connection):
         begun_s = perf_counter()
         self._doing = route.name
         self._counters.requests[route.key] += 1
-        if self._slots:
-            last = self._slots[-1].deferred
-            if last is not None and last.hurry is not None:
-                last.hurry()
+        if self._answers.slots:
+            self._answers.hurry_last()
         client_id = self._client_id if client_size >= 0 else None
         context = Context(
             self._core, self._services, self, route.version, correlation_id, client_id, self._shared.access
@@ -351,12 +314,9 @@ class Connection(tcp.Connection):
             self._durations[route.key].add(perf_counter() - begun_s)
             return
         if isinstance(result, Deferred) and not result.done:
-            slot = Slot(self, route, correlation_id, result, begun_s)
-            self._slots.append(slot)
-            result.then(slot.finish)
-        elif self._slots:
-            slot = Slot(self, route, correlation_id, None, begun_s)
-            self._slots.append(slot)
+            result.then(self._answers.place(self._answered, route, correlation_id, result, begun_s).finish)
+        elif self._answers.slots:
+            slot = self._answers.place(self._answered, route, correlation_id, None, begun_s)
             slot.finish(result.value if isinstance(result, Deferred) else result)
         else:
             self._send(route, correlation_id, result.value if isinstance(result, Deferred) else result)
@@ -374,7 +334,7 @@ class Connection(tcp.Connection):
 
     # Answers.
 
-    def answered(self, slot: Slot, value: object) -> None:
+    def _answered(self, slot: Slot, value: object) -> None:
         """The answer of a slot has come; send what is next in order."""
         if self._closed:
             return
@@ -388,20 +348,13 @@ class Connection(tcp.Connection):
             self._close()
             return
         self._durations[slot.route.key].add(perf_counter() - slot.begun_s)
-        slot.done = True
-        slots = self._slots
-        if slots[0] is not slot:
-            self._ready_bytes += slot.size
+        size = self._answers.take_ready(slot, self._out)
+        if size is None:
             return
-        self._ready_bytes += slot.size
-        while slots and slots[0].done:
-            ready = slots.popleft()
-            self._ready_bytes -= ready.size
-            self._out += ready.buffers
-            self._out_bytes += ready.size
+        self._out_bytes += size
         if self._handling:
             return
-        if slots and not self._finishing:
+        if self._answers.slots and not self._finishing:
             self._flush_soon()
             return
         self._flush()
@@ -415,23 +368,8 @@ class Connection(tcp.Connection):
         self._out_bytes += size
 
     def _encode(self, route: Route, correlation_id: int, value: object) -> tuple[list[Buffer], int]:
-        """An answer with its size and header in front, as buffers; and their bytes in all."""
+        """As `answers.encode`; a `Close` ends the connection instead."""
         if isinstance(value, Close):
             self._close(value.reason)
             return [], 0
-        if value is None:
-            return [], 0
-        body: Buffer
-        if isinstance(value, list):
-            size = sum(map(len, value))
-        else:
-            body = cast(Buffer, value) if route.raw else encode_response(route.version, value)
-            size = len(body)
-        if route.flexible_response:
-            header = _FLEXIBLE_RESPONSE.pack(size + 5, correlation_id, 0)
-        else:
-            header = _RESPONSE.pack(size + 4, correlation_id)
-        size += len(header)
-        if isinstance(value, list):
-            return [header, *value], size
-        return ([header + body] if size < JOIN_BELOW_BYTES else [header, body]), size
+        return encode(route, correlation_id, value)

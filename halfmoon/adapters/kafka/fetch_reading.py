@@ -5,8 +5,8 @@ the request's, except that the first batch of the first partition that has any i
 reader always gets on. Of batches of a few bytes each there are MOST_PLACES or so in an answer at most, so that it is
 put together in some milliseconds.
 
-Cold data is read in a thread (`Read.cold`), once there is memory for it, and so much of it that there is some left for
-others (`FetchBuffers`).
+Cold data is read in a thread (`Reading.cold`), once there is memory for it, and so much of it that there is some left
+for others (`FetchBuffers`).
 
 Rules: KafkaApis.handleFetchRequest, ReplicaManager.readFromLog.
 """
@@ -20,6 +20,7 @@ from halfmoon.adapters.kafka.errors import TOPIC_AUTHORIZATION_FAILED, code, cod
 from halfmoon.adapters.kafka.fetch_codec import Buffer, FetchBody, Fetched, Wanted, encode, encode_in_slices
 from halfmoon.adapters.kafka.lookup import check_leader_epoch, check_owner, end_of_epoch, partition_of
 from halfmoon.adapters.kafka.registry import Context, Deferred
+from halfmoon.core.hold import Held
 from halfmoon.core.storage.consume_queue import MOST_PLACES
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.common.leaving_out import LeavingOut
@@ -91,6 +92,19 @@ class Reading:
                     left = SLICE
             left -= 1
 
+    def to_park(self, mono_ms: int, wake: Callable[[], None], ready: Callable[[], bool] | None) -> Held:
+        """What waits in `core.hold` for the bytes that are missing. `wake` and `ready`: as of Held."""
+        request = self.request
+        return Held(
+            partitions=[partition for partition, _ in self._wanted],
+            missing_bytes=request.min_bytes - self.size,
+            deadline_ms=mono_ms + request.max_wait_ms,
+            owner=self.ctx.peer.owner,
+            wake=wake,
+            match=self.is_readable if request.read_committed else None,
+            ready=ready,
+        )
+
     def _read_partitions(self, key: str | bytes, wanted: Sequence[Wanted], fetched: list[Fetched]) -> None:
         core = self.core
         topic = core.catalog.topic(key) if isinstance(key, str) else core.catalog.topic_by_id(key)
@@ -154,9 +168,6 @@ class Reading:
         if self.size >= request.min_bytes or self._batches >= MOST_PLACES:
             return True
         return self.failed or request.max_wait_ms <= 0 or not self._wanted
-
-    def partitions(self) -> list[Partition]:
-        return [partition for partition, _ in self._wanted]
 
     def enough_available(self) -> bool:
         """Whether `min_bytes` could be read now; asked again and again while the request is parked."""

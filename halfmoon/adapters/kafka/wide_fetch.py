@@ -14,12 +14,12 @@ from halfmoon.adapters.kafka.fetch_codec import Buffer, encode, parse_in_slices
 from halfmoon.adapters.kafka.fetch_reading import Reading
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.tcp.steps import run_steps
-from halfmoon.core.hold import Held
 from halfmoon.errors import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from halfmoon.core.hold import Held
     from halfmoon.core.steps import Slices
 
 log = logging.getLogger("halfmoon.kafka")
@@ -83,19 +83,11 @@ class WideFetch(Deferred):
         return self._in_a_hurry or reading.satisfied()
 
     def _park(self, reading: Reading) -> Held:
-        core, request = self._ctx.core, reading.request
-        mono_ms = core.clock.mono_ms()
-        held = self._held = Held(
-            partitions=reading.partitions(),
-            missing_bytes=request.min_bytes - reading.size,
-            deadline_ms=mono_ms + request.max_wait_ms,
-            owner=self._ctx.peer.owner,
-            wake=self._wake,
-            match=reading.is_readable if request.read_committed else None,
-            # Asked when a transaction ends. The periodic check would look at thousands of partitions for nothing.
-            ready=reading.enough_available if request.read_committed else None,
-        )
-        core.hold.park(held, mono_ms)
+        mono_ms = reading.core.clock.mono_ms()
+        # Asked when a transaction ends. The periodic check would look at thousands of partitions for nothing.
+        ready = reading.enough_available if reading.request.read_committed else None
+        held = self._held = reading.to_park(mono_ms, self._wake, ready)
+        reading.core.hold.park(held, mono_ms)
         return held
 
     def _hurried(self) -> None:

@@ -5,7 +5,6 @@ What the methods do, and raise, is said at those of the same names in halfmoon.c
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
@@ -41,8 +40,8 @@ class Producer(ProducerParts, Life):
             return
         self._is_closed = True
         try:
-            while self.in_flight:
-                await asyncio.sleep(0.005)
+            while (sending := next(iter(self._producing.open), None)) is not None:
+                await self._shell.end_of(sending.result)
             await self._run(self._making.instance.unregister(producer=self.group))
         finally:
             self._shell.look(self._producing.close)

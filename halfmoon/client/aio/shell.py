@@ -124,6 +124,11 @@ class Shell:
 
     async def wait(self, pending: Pending[T]) -> T:
         """Raises what went wrong. Being cancelled ends the waiting alone."""
+        await self.end_of(pending)
+        return pending.result()
+
+    async def end_of(self, pending: Pending[Any]) -> None:
+        """Wait until it is done, whatever comes of it. Being cancelled ends the waiting alone."""
         if not pending.is_done:
             assert self._loop is not None
             future: asyncio.Future[None] = self._loop.create_future()
@@ -137,7 +142,6 @@ class Shell:
                 await future
             finally:
                 pending.forget(done)
-        return pending.result()
 
     async def run(self, function: Callable[..., Pending[T]], *args: Any, **options: Any) -> T:
         """`call`, and `wait` for what comes of it."""

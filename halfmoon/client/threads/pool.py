@@ -88,7 +88,7 @@ class ListenerPool:
             else:
                 try:
                     work()
-                except Exception:
+                except BaseException:  # SystemExit, too: it would end our thread, and no other would take its place
                     log.exception("event=callback_failed")
 
     def _call(self, work: Work) -> None:

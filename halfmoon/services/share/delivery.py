@@ -5,8 +5,8 @@ loses an acknowledgement nor passes over a record that has none: what was acquir
 again. Where a group begins is written down, too, when it first looks at a partition: Kafka works it out anew after a
 restart as long as nothing was acknowledged, and with `latest` passes over what came meanwhile.
 
-Locks end by timers, one a share partition. They are not in the wheel of scheduled messages (core/due_times.py): a lock
-is over after a restart anyway, so only memory has it.
+Locks end by timers, one a share partition. They are not in the wheel of scheduled messages (waiting/due_times.py):
+a lock is over after a restart anyway, so only memory has it.
 
 Requests that wait for records (core/hold.py) wait for share partitions, and are woken in the order of coming as long as
 there is something for the next: one record wakes one of two hundred.

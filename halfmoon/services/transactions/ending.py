@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from halfmoon.core.append import Appender, Piece
+from halfmoon.core.append import Appender
+from halfmoon.core.append_types import Piece
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clock import Clock

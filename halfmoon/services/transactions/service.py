@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from halfmoon.config.settings import Settings
-from halfmoon.core.append import Appender, TransactionalProducer
+from halfmoon.core.append import Appender
+from halfmoon.core.append_types import TransactionalProducer
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clock import Clock
 from halfmoon.core.features import Feature

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from halfmoon.core.append import Elsewhere
+from halfmoon.core.append_types import Elsewhere
 from halfmoon.core.records.batch_header import HEADER_BYTES, TRANSACTIONAL, BatchHeader, is_whole, parse_header
 from halfmoon.core.records.batches import batch_body, is_plain
 from halfmoon.core.steps import Slices, finish

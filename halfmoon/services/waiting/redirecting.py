@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from halfmoon.core.append import Piece
+from halfmoon.core.append_types import Piece
 from halfmoon.core.records.batch_header import BatchHeader, set_own_times
 from halfmoon.core.records.batches import parse_header, set_log_append_time
 from halfmoon.errors import BrokerError, Fault

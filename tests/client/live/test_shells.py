@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import socket
+import sys
 import threading
 import time
 import warnings
@@ -28,6 +29,7 @@ from halfmoon.client import (
     Status,
 )
 from halfmoon.client.threads import producers
+from halfmoon.client.threads.pool import ListenerPool
 from halfmoon.remoting import command as wire
 from halfmoon.remoting.command import Command
 from tests.client.live.conftest import Live, until
@@ -108,6 +110,29 @@ def test_a_listener_may_exit_and_the_pool_goes_on(live: Live, topic: str, produc
     began = time.monotonic()
     consumer.close()
     assert time.monotonic() - began < 2
+
+
+def test_what_answers_a_check_may_exit_and_the_pool_goes_on() -> None:
+    works = ListenerPool("g", 1, lambda work, status, error: None)
+    has_worked = threading.Event()
+    works.submit([sys.exit])
+    works.submit([has_worked.set])
+    assert has_worked.wait(10)
+    works.stop(10)
+
+
+def test_an_async_producers_end_waits_for_what_it_sends(live: Live, topic: str) -> None:
+    async def run() -> None:
+        producer = aio.Producer("p", namesrv=live.namesrv)
+        await producer.start()
+        sends = [asyncio.ensure_future(producer.send(Message(topic, b"%d" % number))) for number in range(50)]
+        await asyncio.sleep(0)  # they begin
+        assert producer.in_flight == 50
+        await producer.close()
+        assert producer.in_flight == 0
+        assert len({(await sent).message_id for sent in sends}) == 50
+
+    asyncio.run(run())
 
 
 def test_an_async_listener_is_told_where_it_belongs(live: Live, topic: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -377,8 +402,8 @@ def test_a_close_that_is_cut_short_still_ends_everything(live: Live, topic: str)
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(consumer.close(), 0.2)
         assert not consumer.is_running
-        await asyncio.sleep(0.1)
-        assert len(asyncio.all_tasks()) == before
+        while len(asyncio.all_tasks()) > before:
+            await asyncio.sleep(0.01)
 
     began = asyncio.Event()
     asyncio.run(asyncio.wait_for(run(), 30))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from halfmoon.core.append import Produced, TransactionalProducer
+from halfmoon.core.append_types import Produced, TransactionalProducer
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.records.batch_header import assemble
 from halfmoon.core.records.batches import CONTROL, HEADER_BYTES, TRANSACTIONAL, build_batch, iter_records, parse_header

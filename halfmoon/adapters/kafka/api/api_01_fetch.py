@@ -3,7 +3,7 @@
 Versions 4-18; topics are named by id from version 13 on (KIP-516). Every request is answered as a full fetch with
 session id 0, which is how a broker says that it keeps no session (KIP-227).
 
-Waiting: if all partitions are well, `min_bytes` are not there and `max_wait` is not 0, the request is parked in the
+Waiting: if all partitions are well, `min_bytes` are not there and `max_wait_ms` is not 0, the request is parked in the
 hold service and answered with what there is when enough has arrived, at its deadline, or as soon as another request
 comes on its connection (`Deferred.hurry`); in that last case Kafka lets the other request wait instead.
 
@@ -15,14 +15,17 @@ Rules: KafkaApis.handleFetchRequest, FetchManager.newContext.
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.fetch_codec import encode, parse
 from halfmoon.adapters.kafka.fetch_reading import Reading
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred, api
 from halfmoon.adapters.kafka.wide_fetch import FULL_FETCH_EPOCHS, WIDE_BYTES, WideFetch
-from halfmoon.core.hold import Held
 from halfmoon.errors import Fault
+
+if TYPE_CHECKING:
+    from halfmoon.core.hold import Held
 
 log = logging.getLogger("halfmoon.kafka")
 
@@ -52,19 +55,9 @@ class ParkedFetch(Deferred):
         self.hurry = self._hurried
         self._held: Held | None
         self._reading = reading
-        core = reading.core
-        request = reading.request
-        mono_ms = core.clock.mono_ms()
-        held = self._held = Held(
-            partitions=reading.partitions(),
-            missing_bytes=request.min_bytes - reading.size,
-            deadline_ms=mono_ms + request.max_wait_ms,
-            owner=reading.ctx.peer.owner,
-            wake=self._wake,
-            match=reading.is_readable if request.read_committed else None,
-            ready=reading.enough_available,
-        )
-        core.hold.park(held, mono_ms)
+        mono_ms = reading.core.clock.mono_ms()
+        held = self._held = reading.to_park(mono_ms, self._wake, reading.enough_available)
+        reading.core.hold.park(held, mono_ms)
 
     def _hurried(self) -> None:
         if self._held is not None and self._reading.core.hold.release(self._held):

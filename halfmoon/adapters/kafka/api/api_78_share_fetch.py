@@ -9,8 +9,8 @@ The records are whole batches, as they lie in the log. Which of their offsets th
 them.
 
 Waiting: where nothing can be acquired, or fewer bytes are there than `min_bytes`, the request is parked on the
-partitions of its session and on their share partitions (records that are given back wake it, too), until `max_wait` is
-over, or another request comes on its connection.
+partitions of its session and on their share partitions (records that are given back wake it, too), until `max_wait_ms`
+is over, or another request comes on its connection.
 
 Rules: KafkaApis.handleShareFetchRequest, DelayedShareFetch. Here a member is given what one partition has before the
 next is looked at, and they take turns in being the first; Kafka divides `max_bytes` among them.
