@@ -69,6 +69,8 @@ class TransactionalIdState(msgspec.Struct, array_like=True):
     start_ms: int
     update_ms: int
     pending: list[tuple[str, list[tuple[int, int, Committed]]]]
+    after: Identity | None = None
+    """The producer's once a prepared transaction has ended."""
 
 
 class TopicState(msgspec.Struct, array_like=True):

@@ -10,9 +10,10 @@ from itertools import product
 import pytest
 
 from halfmoon.errors import BrokerError
+from halfmoon.services.transactions import prepared
 from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
 from halfmoon.testing.node import BareNode
-from tests.core.bench import VirtualClock, open_broker, partition_of, turn
+from tests.core.bench import VirtualClock, open_broker, partition_of, relay, turn
 from tests.core.deaths import AFTER, after_death, told
 from tests.core.relay_bench import lose_derived
 from tests.services.transactions.transaction_bench import TxnClient, committed_values
@@ -34,7 +35,8 @@ class Sent:
 
 
 class World:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, rounds: int) -> None:
+        self.rounds = rounds
         self.clock = VirtualClock()
         self.fs = FaultyFileSystem(random.Random(seed))
         self.sent: list[Sent] = []
@@ -50,10 +52,10 @@ class World:
         for client in clients:
             client.init()
         turn(broker)
-        for number in range(12):
+        for number in range(self.rounds):
             for client in clients:
                 self.transact(broker, client, commit=(number + client.bumps) % 3 > 0, settle=number % 2 > 0)
-            if number == 7:
+            if number == 2 * self.rounds // 3 - 1:
                 broker.close()
                 broker = self.open()
                 for client in clients:
@@ -103,30 +105,41 @@ class World:
     def reopen(self, fs: FaultyFileSystem) -> None:
         self.fs = fs
         broker = self.open()
+        relay(broker)
         self.check(broker)
         self.clock.now_ms += 60_000
         broker.transactions.expire(self.clock.mono_ms())
-        turn(broker)
+        relay(broker)
         self.check(broker)
         for index in range(PARTITIONS if broker.topic("t") is not None else 0):
             partition = partition_of(broker, "t", index)
             assert partition.stable_offset == partition.high_watermark, "what nobody ended has timed out"
 
 
-def operations() -> int:
-    world = World(0)
+def operations(rounds: int) -> int:
+    world = World(0, rounds)
     world.play()
     world.check(world.open())
     return world.fs.operations
 
 
+@pytest.fixture(params=[False, True], ids=["as one", "in slices"])
+def rounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Also with each transaction for a large one, whose end writes more often."""
+    if not request.param:
+        return 12
+    monkeypatch.setattr(prepared, "MARKERS_AT_ONCE", 0)
+    monkeypatch.setattr(prepared, "SLICE", 1)
+    return 6
+
+
 @pytest.mark.timeout(300)
-def test_dying_at_any_operation() -> None:
+def test_dying_at_any_operation(rounds: int) -> None:
     """Either death, with the files that can be derived from the log or without them."""
-    count = operations()
-    assert count > 150
+    count = operations(rounds)
+    assert count > 12 * rounds
     for operation in range(1, count + 1):
-        world = World(operation)
+        world = World(operation, rounds)
         world.fs.crash_at = operation
         with contextlib.suppress(ProcessDied):
             world.play()
