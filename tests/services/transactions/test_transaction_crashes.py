@@ -9,6 +9,7 @@ from itertools import product
 
 import pytest
 
+from halfmoon.core.storage.log_files import segment_path
 from halfmoon.errors import BrokerError
 from halfmoon.services.transactions import prepared
 from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
@@ -149,3 +150,39 @@ def test_dying_at_any_operation(rounds: int) -> None:
                 if loses:
                     lose_derived(died.fs)
                 died.reopen(died.fs)
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_an_end_of_which_the_last_bytes_are_missing_is_none(clock: VirtualClock, commit: bool) -> None:
+    """Wherever it is cut: also where all markers are there, and the record behind them is not."""
+    fs = FaultyFileSystem(random.Random(0))
+    broker = open_broker(fs, clock)
+    broker.create_topic("t", PARTITIONS)
+    one = TxnClient(broker, "x")
+    one.init()
+    for index in range(PARTITIONS):
+        one.send("t", b"one", index=index)
+    one.commit_offsets("g", "t", 5)
+    turn(broker)
+    segment, begin = broker.log.segments[-1].start, broker.log.end
+    epoch = one.epoch
+    one.end(commit=commit)
+    end = broker.log.end
+    broker.write()
+    assert begin < end, "in one segment"
+    for cut in [*range(begin, end, 7), end]:
+        left = fs.kill()
+        inode = left.names[segment_path(segment)]
+        inode.cache[cut - segment : end - segment] = bytes(end - cut)
+        broker = open_broker(left, clock)
+        with told(cut=cut - begin, of=end - begin):
+            assert not broker.report.damaged
+            entry = broker.state.transactions.by_name["x"]
+            ended = [partition.stable_offset for partition in map(partition_of, [broker] * 2, "tt", (0, 1))]
+            if cut < end:
+                assert (entry.is_ongoing, entry.epoch, ended) == (True, epoch, [0, 0])
+                assert not broker.groups.offsets("g")
+            else:
+                assert (entry.is_ongoing, entry.epoch, ended) == (False, epoch + 1, [2, 2])
+                assert bool(broker.groups.offsets("g")) == commit
+        broker.close()
