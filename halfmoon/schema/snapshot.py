@@ -69,8 +69,13 @@ class TransactionalIdState(msgspec.Struct, array_like=True):
     start_ms: int
     update_ms: int
     pending: list[tuple[str, list[tuple[int, int, Committed]]]]
+
+
+class PreparedIdState(TransactionalIdState, array_like=True):
+    """The same, of one whose transaction is prepared."""
+
     after: Identity | None = None
-    """The producer's once a prepared transaction has ended."""
+    """The producer's once it has ended."""
 
 
 class TopicState(msgspec.Struct, array_like=True):

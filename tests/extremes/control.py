@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from halfmoon.kafka_wire.messages import REQUESTS, Part
-from tests.extremes.records import produce_request, small
+from tests.extremes.records import FULL_BYTES, produce_request, records, small
 from tests.extremes.registry import extreme, several
 from tests.extremes.world import PATIENCE_S, Steps, World, produced
 from tests.services.transactions.transaction_bench import transactional_batch
@@ -515,4 +515,37 @@ def scrape(world: World) -> Steps:
     yield
     while True:
         world.longest()
+        yield
+
+
+def to_all(world: World) -> None:
+    """A record to each of 100,000 partitions."""
+    for index in range(10):
+        for first in range(0, WIDE, 1_000):
+            assert world.produce({f"wide{index}": [(at, small()) for at in range(first, first + 1_000)]}) == {0}
+
+
+@extreme("Others", "a checkpoint with 100,000 partitions, all of them written to")
+def checkpoint(world: World) -> Steps:
+    wide_broker(world)
+    yield
+    while True:
+        before = world.checkpoints()
+        to_all(world)
+        while world.checkpoints() == before:
+            assert world.produce({"wide0": [(at, small()) for at in range(WIDE)]}) == {0}
+        yield
+
+
+@extreme(
+    "Others", "the log's next segment with 100,000 partitions", log={"segment_bytes": "64MiB", "flush": "interval"}
+)
+def next_segment(world: World) -> Steps:
+    wide_broker(world)
+    to_all(world)
+    world.topic("t")
+    yield
+    while True:
+        for _ in range(20):
+            world.stored("t", records(1, (), b"x" * (FULL_BYTES - 1_000)))
         yield

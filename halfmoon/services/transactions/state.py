@@ -9,12 +9,12 @@ import msgspec
 
 from halfmoon.core.catalog.section import CatalogSection
 from halfmoon.schema import control
-from halfmoon.schema.snapshot import TransactionalIdState, encode
+from halfmoon.schema.snapshot import PreparedIdState, TransactionalIdState, encode
 from halfmoon.services.groups.state import GroupOffsets, GroupsState
 from halfmoon.services.transactions import rules
 from halfmoon.services.transactions.entry import TransactionalId
 
-_states = msgspec.msgpack.Decoder(list[TransactionalIdState])
+_states = msgspec.msgpack.Decoder(list[PreparedIdState])
 
 
 class TransactionsState(CatalogSection):
@@ -160,12 +160,12 @@ class TransactionsState(CatalogSection):
 
     def _state(self, entry: TransactionalId) -> TransactionalIdState:
         pending = self.pending.get(entry.name, {})
-        return TransactionalIdState(
+        fields = (
             entry.name, entry.identity, entry.timeout_ms, entry.state, list(entry.partitions), list(entry.groups),
             entry.start_ms, entry.update_ms,
             [(group, [(n, p, c) for (n, p), c in offsets.items()]) for group, offsets in pending.items()],
-            entry.after,
         )  # fmt: skip
+        return PreparedIdState(*fields, entry.after) if entry.is_prepared else TransactionalIdState(*fields)
 
     def restore(self, slot: str, saved: msgspec.Raw) -> None:
         self.by_name, self.ongoing, self.prepared, self.pending = {}, {}, {}, {}
