@@ -22,6 +22,8 @@ GroupOffsets = dict[tuple[int, int], Committed]
 CommitWatcher = Callable[[str, GroupOffsets, GroupOffsets, bool], None]
 """(group, what it commits, all it has committed before, whether somebody does it who is no member)"""
 
+_number = itemgetter(0)
+
 _offsets = msgspec.msgpack.Decoder(list[tuple[str, list[tuple[int, int, Committed]]]])
 _groups = msgspec.msgpack.Decoder(list[tuple[GroupRecord, int]])
 _consumer_groups = msgspec.msgpack.Decoder(list[tuple[ConsumerGroupChange, int]])
@@ -80,7 +82,7 @@ class GroupsState(CatalogSection):
     def commit_all(self, group: str, known: GroupOffsets, *, reset: bool = False) -> None:
         """As `commit`, at once: 50,000 take some 10 ms."""
         there = self._places.is_topic
-        gone = {number for number in set(map(itemgetter(0), known)) if not there(number)}
+        gone = {number for number in set(map(_number, known)) if not there(number)}
         if gone:
             known = {place: committed for place, committed in known.items() if place[0] not in gone}
         if not known:
