@@ -222,8 +222,27 @@ class TransactionOffsets(Record, frozen=True, tag="txn-offsets"):
     entries: list[tuple[int, int, Committed]]
 
 
+class TransactionPrepared(Record, frozen=True, tag="txn-prepared"):
+    """It is decided how a transaction ends that is too large for one frame group. Markers follow, frames of their own,
+    then `TransactionOffsetsEnded` for each group, then `TransactionEnded`, which says the same as this."""
+
+    name: str
+    identity: Identity
+    committed: bool
+    now_ms: int
+
+
+class TransactionOffsetsEnded(Record, frozen=True, tag="txn-offsets-ended"):
+    """What a prepared transaction has of a group's progress is committed, or dropped."""
+
+    name: str
+    group: str
+    committed: bool
+
+
 class TransactionEnded(Record, frozen=True, tag="txn-ended"):
-    """The last part of a frame group, behind the markers. `identity`: the producer's from now on."""
+    """The last part of a frame group, behind the markers; alone where the transaction was prepared. `identity`: the
+    producer's from now on."""
 
     name: str
     identity: Identity
@@ -351,6 +370,8 @@ Any = (
     | TransactionalIdInitialized
     | TransactionGrown
     | TransactionOffsets
+    | TransactionPrepared
+    | TransactionOffsetsEnded
     | TransactionEnded
     | TransactionalIdsExpired
     | ResourceConfigsSet

@@ -55,6 +55,7 @@ from halfmoon.services.share.sessions import ShareSessions
 from halfmoon.services.share.state import ShareState
 from halfmoon.services.topic_configs import topic_configs
 from halfmoon.services.transactions.ending import TransactionEndings
+from halfmoon.services.transactions.prepared import PreparedTransactions
 from halfmoon.services.transactions.service import TransactionService
 from halfmoon.services.transactions.state import TransactionsState
 from halfmoon.services.waiting.service import WaitingService
@@ -130,7 +131,10 @@ class Node:
             state.transactions.unstable,
         )  # fmt: skip
         endings = TransactionEndings(log, catalog, appender, turn, kernel.hold, clock)
-        self.transactions = TransactionService(state.transactions, endings, log, appender, timers, clock, live, logger)
+        prepared = PreparedTransactions(state.transactions, endings, appender, relays, clock)
+        self.transactions = TransactionService(
+            state.transactions, endings, prepared, log, appender, timers, clock, live, logger
+        )
         self.dynamic_configs = DynamicConfigs(
             state.configs, appender, live, BrokerConfigs(kernel.topic_configs, off), self.group_configs, logger
         )
