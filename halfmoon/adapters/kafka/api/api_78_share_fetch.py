@@ -28,6 +28,7 @@ from halfmoon.adapters.kafka.registry import Close, Context, Deferred, api
 from halfmoon.adapters.kafka.share_codec import Buffer, SharedPart, encode
 from halfmoon.adapters.kafka.share_groups import Acknowledging, Outcome, find, has_acknowledgements, id_of, refusal
 from halfmoon.core.hold import Held
+from halfmoon.core.steps import finish
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.common.leaving_out import LeavingOut
 from halfmoon.services.share.reading import Found, Loading
@@ -136,7 +137,7 @@ class Call:
         given = Acknowledging(
             self._ctx, self._shares, self._group, self._member, self._options, may_renew=bool(request.is_renew_ack)
         )
-        given.take(request.topics)
+        finish(given.take(request.topics))
         if request.share_session_epoch == LAST_EPOCH:
             self._shares.end_session(self._session)
         return given
