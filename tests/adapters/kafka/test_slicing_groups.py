@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kafka_rig import Rig
+from kafka_rig import Rig, RigClient
 from share_rig import ACCEPT, ACKNOWLEDGE, RELEASE, Member, acquired, produce
 from test_slicing import element, ticking, turn, until_answered
 
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.errors import Fault
+from halfmoon.services.groups.messages import Join, JoinResult
 
 MANY = 1_000
 METADATA = {"topics": [], "allow_auto_topic_creation": False}
@@ -123,3 +124,44 @@ class TestShareAcknowledge:
         until_answered(rig)
         assert [self.unfinished(rig, index) for index in range(2)] == [MANY, MANY]
         assert Member(rig, "n" * 22).fetch(max_records=MANY) == [(0, MANY - 1, 2)]
+
+
+class TestSyncGroup:
+    """A leader brings the shares of a thousand members."""
+
+    def joined(self, rig: Rig) -> JoinResult:
+        found: list[JoinResult] = []
+        protocols = (("range", b""),)
+        rig.broker.groups.join(
+            Join("g", "", None, "c", "h", 10_000, 10_000, "consumer", protocols, False), found.append
+        )
+        rig.clock.now_ms += 3_000
+        rig.broker.groups.expire(rig.clock.mono_ms())
+        rig.turn()
+        return found[0]
+
+    def begin(self, client: RigClient, who: JoinResult) -> None:
+        shares = [
+            element(14, "SyncGroupRequestAssignment", member_id=member_id, assignment=b"a" * 10)
+            for member_id in (*(f"m{n}" for n in range(MANY)), who.member_id)
+        ]
+        said = {"group_id": "g", "generation_id": who.generation, "member_id": who.member_id, "assignments": shares}
+        client.feed(client.encode(14, 4, group_instance_id=None, **said))
+        turn(client.rig)
+
+    def test_others_are_answered_first(self, rig: Rig) -> None:
+        client, other = rig.client(), rig.client()
+        self.begin(client, self.joined(rig))
+        other.feed(other.encode(3, 9, **METADATA))
+        came = until_answered(rig, client, other)
+        answered = [next(at for at, answers in enumerate(came) if answers[who]) for who in (0, 1)]
+        assert answered[1] + 10 < answered[0]
+        assert came[answered[0]][0][0].assignment == b"a" * 10
+
+    def test_a_leader_that_leaves_meanwhile_has_nothing_to_say(self, rig: Rig) -> None:
+        client, who = rig.client(), self.joined(rig)
+        self.begin(client, who)
+        rig.broker.groups.leave("g", [(who.member_id, None)])
+        came = until_answered(rig, client)
+        (answer,) = [answer for (answers,) in came for answer in answers]
+        assert answer.error_code == code(Fault.UNKNOWN_MEMBER_ID)
