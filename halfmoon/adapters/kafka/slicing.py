@@ -72,9 +72,12 @@ class InSlices:
         try:
             for _ in range(STEPS_AT_ONCE):
                 next(work)
+                if self._slicing.is_over(until):
+                    break
         except StopIteration as end:
             return end.value
-        return self._begin_answer(route, work, until, large=False)
+        # It has read its request; where the turn is over, it waits for its next one.
+        return self._begin_answer(route, work, until, large=True)
 
     def _begin_answer(self, route: Route, work: Slices[object], until: float, *, large: bool) -> Deferred:
         answer = Deferred()

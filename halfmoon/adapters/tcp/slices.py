@@ -78,6 +78,10 @@ class Slicing:
         self.turns = 0
         """In which there was something left to be done."""
 
+    def is_over(self, until: float) -> bool:
+        """Whether a turn that may last until then is over."""
+        return self._round_time().is_over(until)
+
     def begin(
         self,
         work: Work,

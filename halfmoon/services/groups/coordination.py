@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
 
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.groups import JOIN, UNREVOKED, ConsumerGroupChange, GroupRecord, Place
@@ -46,6 +49,7 @@ from halfmoon.services.groups.subscription import CONSUMER_PROTOCOL_TYPE
 
 log = logging.getLogger(__name__)
 
+DoneT = TypeVar("DoneT")
 CONSUMER_TYPE = "consumer"
 """The type of a group of the new protocol, in the words of ListGroups v5."""
 
@@ -128,6 +132,29 @@ class Coordination:
 
     # -- the new protocol --------------------------------------------------------------------------------------------
 
+    def announce(self, request: ConsumerHeartbeat, mono_ms: int) -> tuple[ConsumerHeartbeat, list[Effect]] | None:
+        """Where a heartbeat sets going what takes long, the first part of it: the group is assigned anew. Then follow
+        in other turns `save_rest`, and `consumer_heartbeat` with the request that is returned. That is as if the member
+        had said the same twice, so whatever happens in between, its answer is right. None: one turn is enough."""
+        group = self._consumer.get(request.group)
+        if request.epoch < JOIN or not (request.regex or self.rebalancing.is_long(group, request.topics or ())):
+            return None
+        step = Step(mono_ms)
+        try:
+            self._heartbeats.check(request)
+            request = replace(request, member_id=self._in_group(request, step, self._heartbeats.announce))
+        except BrokerError:
+            pass  # which `consumer_heartbeat` tells
+        return request, step.effects
+
+    def save_rest(self, group_id: str) -> list[Effect]:
+        """Write down what `announce` has changed, where nothing else of the group was written since."""
+        group = self._consumer.get(group_id)
+        step = Step(0)
+        if group is not None:
+            self.rebalancing.save(group, step)
+        return step.effects
+
     def consumer_heartbeat(self, request: ConsumerHeartbeat, token: object, mono_ms: int) -> list[Effect]:
         """A member of the new protocol joins, stays or leaves. `token` is answered with a ConsumerHeartbeatResult."""
         step = Step(mono_ms)
@@ -145,12 +172,22 @@ class Coordination:
             if group is None:
                 raise BrokerError(Fault.GROUP_ID_NOT_FOUND, f"Group {request.group} not found.")
             return self._heartbeats.leave(group, request, step)
+        return self._in_group(request, step, self._heartbeats.heartbeat)
+
+    def _in_group(
+        self,
+        request: ConsumerHeartbeat,
+        step: Step,
+        what: Callable[[ConsumerGroup, ConsumerHeartbeat, Step], DoneT],
+    ) -> DoneT:
+        """Do something with the group of a member that joins or stays."""
+        group = self._consumer.get(request.group)
         if group is None:
             if request.epoch != JOIN:
                 raise BrokerError(Fault.GROUP_ID_NOT_FOUND, f"Group {request.group} is not a consumer group.")
             group = self._upgraded(request.group, step)
         try:
-            return self._heartbeats.heartbeat(group, request, step)
+            return what(group, request, step)
         finally:
             if not group.members and not group.epoch:
                 self.rebalancing.take_out(group)  # a group to which nothing has ever happened leaves no trace

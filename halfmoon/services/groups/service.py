@@ -130,21 +130,38 @@ class GroupService:
 
     def consumer_heartbeat(self, request: ConsumerHeartbeat, reply: Callable[[ConsumerHeartbeatResult], None]) -> None:
         """A member of the new protocol joins, stays or leaves."""
-        if self._names.taken_by_another(request.group, self):
-            reply(ConsumerHeartbeatResult(Fault.GROUP_ID_NOT_FOUND, f"Group {request.group} is not a consumer group."))
-            return
-        if self._names.other_protocol.has_members(request.group):
-            reply(
-                ConsumerHeartbeatResult(
-                    Fault.GROUP_ID_NOT_FOUND, f"Group {request.group} has members that speak another protocol."
-                )
-            )
+        refused = self._refused(request.group)
+        if refused is not None:
+            reply(ConsumerHeartbeatResult(Fault.GROUP_ID_NOT_FOUND, refused))
             return
         if request.epoch == 0:
             self._names.other_protocol.write_offsets(request.group)
         self._journal.write_again(request.group)
         asked = Asked(request.group, reply)
         self._journal.carry_out(self.coordinator.consumer_heartbeat(request, asked, self._clock.mono_ms()))
+
+    def announce(self, request: ConsumerHeartbeat) -> Pauses[ConsumerHeartbeat]:
+        """To be carried out before `consumer_heartbeat`, which takes the request that this returns: what takes long in
+        it is done in several turns (`Coordination.announce`)."""
+        announced = None
+        if self._refused(request.group) is None:
+            announced = self.coordinator.announce(request, self._clock.mono_ms())
+        if announced is None:
+            return request
+        request, effects = announced
+        self._journal.carry_out(effects)
+        yield
+        self._journal.carry_out(self.coordinator.save_rest(request.group))
+        yield
+        return request
+
+    def _refused(self, group: str) -> str | None:
+        """Why a member of the new protocol cannot be in a group, if it cannot."""
+        if self._names.taken_by_another(group, self):
+            return f"Group {group} is not a consumer group."
+        if self._names.other_protocol.has_members(group):
+            return f"Group {group} has members that speak another protocol."
+        return None
 
     def leave(self, group: str, members: Sequence[tuple[str, str | None]]) -> Left:
         """Per member what became of it: member id, instance id, and why it could not leave, if so."""

@@ -25,7 +25,7 @@ The rules are those of Kafka's GroupMetadataManager, the part about consumer gro
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from halfmoon.schema.groups import UNREVOKED, ConsumerMember, Places
@@ -50,6 +50,8 @@ ASSIGNED_PER_MS, READ_PER_MS = 10, 100
 """Of members and partitions together, and of members times topics: 500 members and 2,000 partitions of one topic are
 assigned four times a second at most, and four times in five seconds if they are those of 200 topics. Strategies that
 are asked topic by topic take up to a tenth of the time for it."""
+LONG = 2_000
+"""Members and partitions together: some 4 ms to assign, and as many for a member that gets them all."""
 ASK_AGAIN_MS = 5_000
 """After this time a strategy that failed is asked again."""
 DEFAULT_REBALANCE_MS = 300_000
@@ -83,6 +85,11 @@ class Rebalancing:
     def update(self, group: ConsumerGroup, member: ConsumerMember, owned: Places | None, step: Step) -> ConsumerMember:
         """A member is new, has been heard of, or wants something else; it says that it holds `owned` (None: it does not
         say). Returns it after its next step."""
+        self.take_note(group, member, step)
+        return self._reconcile(group, member, owned, step)
+
+    def take_note(self, group: ConsumerGroup, member: ConsumerMember, step: Step) -> None:
+        """The first part of `update`: the member is as it says, and the group is assigned anew where that is due."""
         before = group.members.get(member.member_id)
         changed = before is None or (before.topics, before.regex) != (member.topics, member.regex)
         if before is not None and (before.classic is None) != (member.classic is None):
@@ -94,7 +101,18 @@ class Rebalancing:
             self._assign(group, step)
         else:
             self.ask_again(group, step)
-        return self._reconcile(group, member, owned, step)
+
+    def is_long(self, group: ConsumerGroup | None, names: Iterable[str]) -> bool:
+        """Whether it takes long to assign the group, with a member that subscribes to these topics: so long that its
+        answer is to be worked out in a turn of its own."""
+        topics = self.subscriptions.topics
+        numbers = {number for name in names if (number := topics.number(name)) is not None}
+        places = sum(map(topics.partitions, numbers))
+        if group is None:
+            return places > LONG
+        if group.epoch == group.assignment_epoch and group.seen_changes == topics.changes and not numbers:
+            return False
+        return len(group.members) + sum(group.topics.values()) + places > LONG
 
     def is_behind(self, group: ConsumerGroup, member: ConsumerMember, step: Step) -> bool:
         """Whether there is an assignment that the member has not got to, or will be once it joins again."""
