@@ -10,7 +10,11 @@ from share_rig import ACCEPT, ACKNOWLEDGE, RELEASE, Member, acquired, produce
 from test_slicing import element, ticking, turn, until_answered
 
 from halfmoon.adapters.kafka.errors import code
+from halfmoon.adapters.tcp.round_time import RoundTime
 from halfmoon.errors import Fault
+from halfmoon.plugins.allocate.averagely import averagely
+from halfmoon.services.groups.consumer.messages import LEAVE, ConsumerHeartbeat
+from halfmoon.services.groups.consumer.model import ConsumerGroup
 from halfmoon.services.groups.messages import Join, JoinResult
 
 MANY = 1_000
@@ -165,3 +169,121 @@ class TestSyncGroup:
         came = until_answered(rig, client)
         (answer,) = [answer for (answers,) in came for answer in answers]
         assert answer.error_code == code(Fault.UNKNOWN_MEMBER_ID)
+
+
+class TestConsumerGroupHeartbeat:
+    """A member of which 3,000 partitions are assigned."""
+
+    WIDE = 3_000
+
+    def begin(self, rig: Rig, client: RigClient, member: str = "m", epoch: int = 0, **said: Any) -> None:
+        """The first turn of a heartbeat, of those that it takes."""
+        rig.broker.topic("wide") or rig.broker.create_topic("wide", self.WIDE)
+        full: dict[str, Any] = {
+            "rebalance_timeout_ms": 60_000,
+            "subscribed_topic_names": ["wide"],
+            "topic_partitions": [],
+        }
+        fields = {"group_id": "g", "member_id": member, "member_epoch": epoch} | full | said
+        client.feed(client.encode(68, 1, **fields))
+
+    def end(self, rig: Rig, *clients: RigClient) -> list[Any]:
+        """The one answer of each."""
+        came = until_answered(rig, *clients)
+        return [next(answers[at][0] for answers in came if answers[at]) for at in range(len(clients))]
+
+    def assigned(self, answer: Any) -> int:
+        assert answer.error_code == 0, answer
+        return sum(len(topic.partitions) for topic in answer.assignment.topic_partitions)
+
+    def group(self, rig: Rig) -> ConsumerGroup:
+        group = rig.broker.groups.coordinator.rebalancing.groups["g"]
+        group.check()
+        return group
+
+    @pytest.fixture(autouse=True)
+    def slow(self, rig: Rig) -> None:
+        """Each step takes a turn."""
+        rig.broker.groups.allocators = {"averagely": averagely}
+        now = 0
+
+        def tick() -> float:
+            nonlocal now
+            now += 1
+            return now / 100
+
+        rig.server.round_time = RoundTime(rig.loop.call_soon, tick)
+
+    def test_others_are_answered_first(self, rig: Rig) -> None:
+        client, other = rig.client(), rig.client()
+        self.begin(rig, client)
+        other.feed(other.encode(3, 9, **METADATA))
+        came = until_answered(rig, client, other)
+        answered = [next(at for at, answers in enumerate(came) if answers[who]) for who in (0, 1)]
+        assert answered[1] < answered[0]
+        assert self.assigned(came[answered[0]][0][0]) == self.WIDE
+        assert len(self.group(rig).owners) == self.WIDE
+
+    @pytest.mark.parametrize("steps", [0, 1])
+    def test_another_joins_meanwhile(self, rig: Rig, steps: int) -> None:
+        """As if it had come after the first, which holds what it was given before that."""
+        first, second = rig.client(), rig.client()
+        self.begin(rig, first)
+        for _ in range(steps):
+            turn(rig)
+        self.begin(rig, second, "n")
+        answers = self.end(rig, first, second)
+        assert self.assigned(answers[0]) == self.WIDE
+        assert self.assigned(answers[1]) == 0
+        group = self.group(rig)
+        assert set(group.owners.values()) == {"m"}
+
+    @pytest.mark.parametrize("steps", [0, 1])
+    def test_its_topic_is_deleted_meanwhile(self, rig: Rig, steps: int) -> None:
+        client = rig.client()
+        self.begin(rig, client)
+        for _ in range(steps):
+            turn(rig)
+        topic = rig.broker.topic("wide")
+        assert topic is not None
+        rig.broker.delete_topic(topic)
+        (answer,) = self.end(rig, client)
+        assert answer.error_code == 0
+        assert answer.assignment.topic_partitions == []
+        self.group(rig)
+
+    def test_it_leaves_meanwhile(self, rig: Rig) -> None:
+        client = rig.client()
+        self.begin(rig, client)
+        (answer,) = self.end(rig, client)
+        rig.broker.create_topic("more", self.WIDE)
+        self.begin(rig, client, epoch=answer.member_epoch, subscribed_topic_names=["more", "wide"])
+        rig.broker.groups.consumer_heartbeat(ConsumerHeartbeat("g", "m", LEAVE), lambda left: None)
+        (answer,) = self.end(rig, client)
+        assert answer.error_code == code(Fault.UNKNOWN_MEMBER_ID)
+        group = self.group(rig)
+        assert (group.members, group.owners, group.targets) == ({}, {}, {})
+
+    def test_its_connection_closes_meanwhile(self, rig: Rig) -> None:
+        """It is a member, which holds nothing, until its session ends."""
+        client = rig.client()
+        self.begin(rig, client)
+        client.connection.connection_lost(None)
+        until_answered(rig)
+        group = self.group(rig)
+        assert (list(group.members), group.owners) == (["m"], {})
+        rig.clock.now_ms += 60_000
+        rig.broker.groups.expire(rig.clock.mono_ms())
+        assert (group.members, group.targets) == ({}, {})
+        rig.turn()
+        again = rig.client()
+        self.begin(rig, again, "n")
+        assert self.assigned(self.end(rig, again)[0]) == self.WIDE
+        saved = rig.broker.state.groups.consumer_groups["g"].whole()
+        assert [member.member_id for member in saved.members] == ["n"]
+
+    def test_a_small_group_takes_no_pause(self, rig: Rig) -> None:
+        client = rig.client()
+        self.begin(rig, client, subscribed_topic_names=["t"])
+        assert list(self.group(rig).owners.values()) == ["m", "m"]
+        assert self.assigned(self.end(rig, client)[0]) == 2
