@@ -132,13 +132,20 @@ class Coordination:
 
     # -- the new protocol --------------------------------------------------------------------------------------------
 
-    def announce(self, request: ConsumerHeartbeat, mono_ms: int) -> tuple[ConsumerHeartbeat, list[Effect]] | None:
-        """Where a heartbeat sets going what takes long, the first part of it: the group is assigned anew. Then follow
-        in other turns `save_rest`, and `consumer_heartbeat` with the request that is returned. That is as if the member
-        had said the same twice, so whatever happens in between, its answer is right. None: one turn is enough."""
+    def takes_long(self, request: ConsumerHeartbeat) -> bool:
+        """Whether a heartbeat may set going what takes long: then it is to be announced."""
         group = self._consumer.get(request.group)
-        if request.epoch < JOIN or not (request.regex or self.rebalancing.is_long(group, request.topics or ())):
-            return None
+        if request.epoch < JOIN or (
+            request.topics is None and request.regex is None and group is not None
+            and group.epoch == group.assignment_epoch and group.seen_changes == self._topics.changes
+        ):  # fmt: skip
+            return False
+        return bool(request.regex) or self.rebalancing.is_long(group, request.topics or ())
+
+    def announce(self, request: ConsumerHeartbeat, mono_ms: int) -> tuple[ConsumerHeartbeat, list[Effect]]:
+        """The first part of a heartbeat that takes long: the group is assigned anew, if that is due. Then follow in
+        other turns `save_rest`, and `consumer_heartbeat` with the request that is returned. That is as if the member
+        had said the same twice, so whatever happens in between, its answer is right."""
         step = Step(mono_ms)
         try:
             self._heartbeats.check(request)

@@ -140,15 +140,14 @@ class GroupService:
         asked = Asked(request.group, reply)
         self._journal.carry_out(self.coordinator.consumer_heartbeat(request, asked, self._clock.mono_ms()))
 
+    def takes_long(self, request: ConsumerHeartbeat) -> bool:
+        """Whether `announce` is to be carried out before `consumer_heartbeat`."""
+        return self.coordinator.takes_long(request) and self._refused(request.group) is None
+
     def announce(self, request: ConsumerHeartbeat) -> Pauses[ConsumerHeartbeat]:
-        """To be carried out before `consumer_heartbeat`, which takes the request that this returns: what takes long in
-        it is done in several turns (`Coordination.announce`)."""
-        announced = None
-        if self._refused(request.group) is None:
-            announced = self.coordinator.announce(request, self._clock.mono_ms())
-        if announced is None:
-            return request
-        request, effects = announced
+        """What takes long in a heartbeat, in several turns (`Coordination.announce`). Returns the request for
+        `consumer_heartbeat`."""
+        request, effects = self.coordinator.announce(request, self._clock.mono_ms())
         self._journal.carry_out(effects)
         yield
         self._journal.carry_out(self.coordinator.save_rest(request.group))

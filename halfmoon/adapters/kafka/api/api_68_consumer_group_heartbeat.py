@@ -37,21 +37,20 @@ def consumer_group_heartbeat(ctx: Context, request: Any) -> Slices[object]:
         topics=None if topics is None else tuple(topics),
         regex=request.subscribed_topic_regex,
         assignor=request.server_assignor,
-        owned=(yield from _owned(ctx, request.topic_partitions)),
+        owned=None if request.topic_partitions is None else (yield from _owned(ctx, request.topic_partitions)),
         client_id=ctx.client_id or "",
         # Kafka writes addresses as Java prints them, and tools show them so.
         client_host=f"/{ctx.peer.peer_host}",
     )
     groups = ctx.services.get(GroupService)
-    beat = yield from groups.announce(beat)
+    if groups.takes_long(beat):
+        beat = yield from groups.announce(beat)
     deferred = Deferred()
     groups.consumer_heartbeat(beat, lambda result: deferred.complete(_response(ctx, result)))
     return deferred
 
 
-def _owned(ctx: Context, owned: Any) -> Slices[Places | None]:
-    if owned is None:
-        return None
+def _owned(ctx: Context, owned: Any) -> Slices[Places]:
     found = []
     for each in owned:
         topic = None if each.topic_id is None else ctx.core.catalog.topic_by_id(each.topic_id.bytes)

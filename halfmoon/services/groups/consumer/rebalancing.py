@@ -103,15 +103,12 @@ class Rebalancing:
             self.ask_again(group, step)
 
     def is_long(self, group: ConsumerGroup | None, names: Iterable[str]) -> bool:
-        """Whether it takes long to assign the group, with a member that subscribes to these topics: so long that its
-        answer is to be worked out in a turn of its own."""
+        """Whether it takes long to assign the group, with a member that subscribes to these topics."""
         topics = self.subscriptions.topics
         numbers = {number for name in names if (number := topics.number(name)) is not None}
         places = sum(map(topics.partitions, numbers))
         if group is None:
             return places > LONG
-        if group.epoch == group.assignment_epoch and group.seen_changes == topics.changes and not numbers:
-            return False
         return len(group.members) + sum(group.topics.values()) + places > LONG
 
     def is_behind(self, group: ConsumerGroup, member: ConsumerMember, step: Step) -> bool:
