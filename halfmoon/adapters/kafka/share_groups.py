@@ -80,7 +80,7 @@ class Acknowledging:
                 if part.acknowledgement_batches:
                     key = topic_id, part.partition_index
                     self.outcomes[key] = yield from self._part(key, part.acknowledgement_batches)
-                yield
+                    yield
 
     def _part(self, key: Key, batches: Any) -> Pauses[Outcome]:
         try:

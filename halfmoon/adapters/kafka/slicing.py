@@ -10,6 +10,7 @@ broker that dies: each topic, partition or rule of a request is changed for itse
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,11 @@ STEPS_AT_ONCE = 8
 
 
 def _nothing() -> None: ...
+
+
+def _hurry(waiting: Deferred) -> None:
+    if waiting.hurry is not None:
+        waiting.hurry()
 
 
 def _nobody(_: Exception) -> None: ...
@@ -82,11 +88,21 @@ class InSlices:
     def _begin_answer(self, route: Route, work: Slices[object], until: float, *, large: bool) -> Deferred:
         answer = Deferred()
         self.busy = True
+        in_a_hurry = False
+
+        def hurry() -> None:
+            nonlocal in_a_hurry
+            in_a_hurry = True
 
         def handled(result: object) -> None:
             self.busy = False
+            answer.hurry = None
             if isinstance(result, Deferred):
                 result.then(write)
+                if not result.done and result.hurry is not None:
+                    answer.hurry = partial(_hurry, result)
+                    if in_a_hurry:
+                        _hurry(result)
             else:
                 write(result)
             self._on_handled()
@@ -99,6 +115,7 @@ class InSlices:
             else:
                 self._begin(encode_response_slices(route.version, value), answer.complete, until)
 
+        answer.hurry = hurry
         self._begin(work, handled, until, large=large)
         return answer
 

@@ -129,6 +129,39 @@ class TestShareAcknowledge:
         assert [self.unfinished(rig, index) for index in range(2)] == [MANY, MANY]
         assert Member(rig, "n" * 22).fetch(max_records=MANY) == [(0, MANY - 1, 2)]
 
+    @pytest.mark.parametrize("early", [False, True])
+    def test_a_fetch_that_brings_them_waits_and_is_hurried(self, rig: Rig, early: bool) -> None:
+        """By the next request on its connection, or by a server that stops, even while it is worked at."""
+        member, other = self.member(rig), rig.client()
+        acks = [(offset, offset, ACCEPT) for offset in range(MANY)]
+        piece = element(78, "FetchTopic", topic_id=member.topic_id, partitions=[
+            element(78, "FetchTopic.FetchPartition", partition_index=0, acknowledgement_batches=[
+                element(78, "FetchTopic.FetchPartition.AcknowledgementBatch", first_offset=first, last_offset=last,
+                        acknowledge_types=[kind])
+                for first, last, kind in acks
+            ])
+        ])  # fmt: skip
+        said = {
+            "group_id": "g", "member_id": member.name, "share_session_epoch": member.epoch, "max_wait_ms": 500,
+            "min_bytes": 1, "max_bytes": 1 << 20, "max_records": 100, "batch_size": 100, "share_acquire_mode": 0,
+            "is_renew_ack": False, "topics": [piece], "forgotten_topics_data": [],
+        }  # fmt: skip
+        member.client.feed(member.client.encode(78, 2, **said))
+        other.feed(other.encode(3, 9, **METADATA))
+        if early:
+            member.client.connection._hurry()
+        came = until_answered(rig, member.client, other)
+        assert [len(answers) for _, answers in came].index(1) + 3 < len(came)
+        answers = [answer for answers, _ in came for answer in answers]
+        assert len(answers) == early
+        assert self.unfinished(rig, 0) == 0
+        if not early:
+            member.client.feed(member.client.encode(3, 9, **METADATA))
+            answers = [answer for (each,) in until_answered(rig, member.client) for answer in each]
+            assert len(answers) == 2
+        (part,) = answers[0].responses[0].partitions
+        assert (part.acknowledge_error_code, part.acquired_records) == (0, [])
+
 
 class TestSyncGroup:
     """A leader brings the shares of a thousand members."""
