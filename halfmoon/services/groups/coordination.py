@@ -50,6 +50,7 @@ from halfmoon.services.groups.subscription import CONSUMER_PROTOCOL_TYPE
 log = logging.getLogger(__name__)
 
 DoneT = TypeVar("DoneT")
+Act = Callable[[ConsumerGroup, ConsumerHeartbeat, Step], DoneT]
 CONSUMER_TYPE = "consumer"
 """The type of a group of the new protocol, in the words of ListGroups v5."""
 
@@ -134,18 +135,12 @@ class Coordination:
 
     def takes_long(self, request: ConsumerHeartbeat) -> bool:
         """Whether a heartbeat may set going what takes long: then it is to be announced."""
-        group = self._consumer.get(request.group)
-        if request.epoch < JOIN or (
-            request.topics is None and request.regex is None and group is not None
-            and group.epoch == group.assignment_epoch and group.seen_changes == self._topics.changes
-        ):  # fmt: skip
-            return False
-        return bool(request.regex) or self.rebalancing.is_long(group, request.topics or ())
+        return request.epoch >= JOIN and self.rebalancing.takes_long(self._consumer.get(request.group), request)
 
     def announce(self, request: ConsumerHeartbeat, mono_ms: int) -> tuple[ConsumerHeartbeat, list[Effect]]:
-        """The first part of a heartbeat that takes long: the group is assigned anew, if that is due. Then follow in
-        other turns `save_rest`, and `consumer_heartbeat` with the request that is returned. That is as if the member
-        had said the same twice, so whatever happens in between, its answer is right."""
+        """The first part of a heartbeat that takes long: the group is assigned anew. `save_again` and, with the request
+        that is returned, `consumer_heartbeat` follow in other turns, as if the member had said the same twice: whatever
+        happens in between, its answer is right."""
         step = Step(mono_ms)
         try:
             self._heartbeats.check(request)
@@ -153,14 +148,6 @@ class Coordination:
         except BrokerError:
             pass  # which `consumer_heartbeat` tells
         return request, step.effects
-
-    def save_rest(self, group_id: str) -> list[Effect]:
-        """Write down what `announce` has changed, where nothing else of the group was written since."""
-        group = self._consumer.get(group_id)
-        step = Step(0)
-        if group is not None:
-            self.rebalancing.save(group, step)
-        return step.effects
 
     def consumer_heartbeat(self, request: ConsumerHeartbeat, token: object, mono_ms: int) -> list[Effect]:
         """A member of the new protocol joins, stays or leaves. `token` is answered with a ConsumerHeartbeatResult."""
@@ -181,12 +168,7 @@ class Coordination:
             return self._heartbeats.leave(group, request, step)
         return self._in_group(request, step, self._heartbeats.heartbeat)
 
-    def _in_group(
-        self,
-        request: ConsumerHeartbeat,
-        step: Step,
-        what: Callable[[ConsumerGroup, ConsumerHeartbeat, Step], DoneT],
-    ) -> DoneT:
+    def _in_group(self, request: ConsumerHeartbeat, step: Step, what: Act[DoneT]) -> DoneT:
         """Do something with the group of a member that joins or stays."""
         group = self._consumer.get(request.group)
         if group is None:

@@ -150,7 +150,7 @@ class GroupService:
         request, effects = self.coordinator.announce(request, self._clock.mono_ms())
         self._journal.carry_out(effects)
         yield
-        self._journal.carry_out(self.coordinator.save_rest(request.group))
+        self._journal.carry_out(self.coordinator.save_again(request.group))
         yield
         return request
 

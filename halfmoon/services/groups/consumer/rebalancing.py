@@ -25,13 +25,14 @@ The rules are those of Kafka's GroupMetadataManager, the part about consumer gro
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from halfmoon.schema.groups import UNREVOKED, ConsumerMember, Places
 from halfmoon.services.common.deadlines import Deadlines, Timer
 from halfmoon.services.groups.allocation import AnyAllocator
 from halfmoon.services.groups.consumer import reconciliation, targets
+from halfmoon.services.groups.consumer.messages import ConsumerHeartbeat
 from halfmoon.services.groups.consumer.model import ConsumerGroup
 from halfmoon.services.groups.consumer.settings import ConsumerSettings
 from halfmoon.services.groups.consumer.subscriptions import Subscriptions
@@ -102,14 +103,21 @@ class Rebalancing:
         else:
             self.ask_again(group, step)
 
-    def is_long(self, group: ConsumerGroup | None, names: Iterable[str]) -> bool:
-        """Whether it takes long to assign the group, with a member that subscribes to these topics."""
+    def takes_long(self, group: ConsumerGroup | None, request: ConsumerHeartbeat) -> bool:
+        """Whether a heartbeat may have a large group assigned."""
         topics = self.subscriptions.topics
-        numbers = {number for name in names if (number := topics.number(name)) is not None}
-        places = sum(map(topics.partitions, numbers))
-        if group is None:
-            return places > LONG
-        return len(group.members) + sum(group.topics.values()) + places > LONG
+        if (
+            request.topics is None and request.regex is None and group is not None
+            and group.epoch == group.assignment_epoch and group.seen_changes == topics.changes
+        ):  # fmt: skip
+            return False
+        if request.regex:
+            return True  # what it finds is not known yet
+        numbers = {number for name in request.topics or () if (number := topics.number(name)) is not None}
+        size = sum(map(topics.partitions, numbers))
+        if group is not None:
+            size += len(group.members) + sum(group.topics.values())
+        return size > LONG
 
     def is_behind(self, group: ConsumerGroup, member: ConsumerMember, step: Step) -> bool:
         """Whether there is an assignment that the member has not got to, or will be once it joins again."""
