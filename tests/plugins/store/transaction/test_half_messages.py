@@ -390,7 +390,9 @@ def test_an_end_while_the_message_is_being_moved(
 
 
 @pytest.mark.parametrize(("state", "left"), [("commit", [b"v"]), ("rollback", [])])
-def test_an_end_in_the_turn_of_the_message(broker: BareNode, clock: VirtualClock, state: str, left: list[bytes]) -> None:
+def test_an_end_in_the_turn_of_the_message(
+    broker: BareNode, clock: VirtualClock, state: str, left: list[bytes]
+) -> None:
     send(broker, "orders", (b"v", half("k")))
     say(broker, state, "k")
     pass_ms(broker, clock, 10**7)
