@@ -125,7 +125,7 @@ class Node:
         coordination = build_coordination(
             live, catalog, self._group_overrides, lambda prefix: f"{prefix}-{random_bytes(16).hex()}"
         )
-        journal = GroupJournal(coordination, appender, turn, timers, clock, logger)
+        journal = GroupJournal(coordination, appender, turn, timers, clock, kernel.hold.put_off, logger)
         self.groups = GroupService(
             coordination, journal, state.groups, catalog, appender, self.group_names, clock, live,
             state.transactions.unstable,

@@ -10,6 +10,7 @@ broker that dies: each topic, partition or rule of a request is changed for itse
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,11 @@ AT_ONCE_S = 0.001
 
 
 def _nothing() -> None: ...
+
+
+def _hurry(waiting: Deferred) -> None:
+    if waiting.hurry is not None:
+        waiting.hurry()
 
 
 def _nobody(_: Exception) -> None: ...
@@ -71,25 +77,36 @@ class InSlices:
         work = handle(context, body if route.raw else decode_request(route.key, route.version, body))
         if not isinstance(work, GeneratorType):
             return work
-        now = self._slicing.round_time().now
-        at_once_until = now() + AT_ONCE_S
+        round_time = self._slicing.round_time()
+        at_once_until = min(until, round_time.now() + AT_ONCE_S)
         try:
             for _ in range(STEPS_AT_ONCE):
                 next(work)
-                if now() > at_once_until:
+                if round_time.is_over(at_once_until):
                     break
         except StopIteration as end:
             return end.value
+        # It has read its request; where the turn is over, it waits for its next one.
         return self._begin_answer(route, work, until, may_wait=True)
 
     def _begin_answer(self, route: Route, work: Slices[object], until: float, *, may_wait: bool) -> Deferred:
         answer = Deferred()
         self.busy = True
+        in_a_hurry = False
+
+        def hurry() -> None:
+            nonlocal in_a_hurry
+            in_a_hurry = True
 
         def handled(result: object) -> None:
             self.busy = False
+            answer.hurry = None
             if isinstance(result, Deferred):
                 result.then(write)
+                if not result.done and result.hurry is not None:
+                    answer.hurry = partial(_hurry, result)
+                    if in_a_hurry:
+                        _hurry(result)
             else:
                 write(result)
             self._on_handled()
@@ -102,6 +119,7 @@ class InSlices:
             else:
                 self._begin(encode_response_slices(route.version, value), answer.complete, until)
 
+        answer.hurry = hurry
         self._begin(work, handled, until, may_wait=may_wait)
         return answer
 
