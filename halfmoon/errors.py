@@ -74,6 +74,7 @@ class Fault(Enum):
     INVALID_REQUIRED_ACKS = "acks must be 0, 1 or -1"
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = "a transactional batch needs a transactional id"
     INVALID_TXN_STATE = "the transaction is not in a state for that"
+    CONCURRENT_TRANSACTIONS = "the transaction before is about to end"
     INVALID_PRODUCER_ID_MAPPING = "the producer id does not belong to the transactional id"
     INVALID_TRANSACTION_TIMEOUT = "the transaction's time-out is longer than allowed"
     OPERATION_NOT_ATTEMPTED = "not attempted, because another part of the request failed"

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path("halfmoon")
-CORE, STORAGE, CLEANER = "core/", "core/storage/", "services/cleaner/"
+CORE, STORAGE, CLEANER, SERVICES = "core/", "core/storage/", "services/cleaner/", "services/"
 
 QUICKEST = (
     "scan",
@@ -62,7 +62,7 @@ MUTANTS = (
         "head-unproven", CORE + "recovery.py",
         "if segment.start in indexed or segment is oldest:", "if True:",
     ),
-    Mutant("clean-mark-stays", CORE + "recovery.py", "fs.remove(CLEAN_MARK)", "pass"),
+    Mutant("clean-mark-stays", CORE + "clean_mark.py", "fs.remove(CLEAN_MARK)", "pass"),
     Mutant("same-generation", STORAGE + "commitlog.py", "return generation + 1", "return generation"),
     Mutant("ack-before-sync", CORE + "turn.py", "self._log.flushed if self._sync", "self._log.written if self._sync"),
     Mutant("failed-sync-counts", STORAGE + "commitlog.py", "        if error is not None:\n", "        if False:\n"),
@@ -125,10 +125,21 @@ MUTANTS = (
         "if rules.retention_ms >= 0:",
     ),
     Mutant("duplicates-taken", CORE + "producer_state.py", "if batch.first_sequence == sequence and", "if False and"),
+    Mutant(
+        "end-apart", SERVICES + "transactions/ending.py",
+        "position = self._appender.append_group(pieces, now_ms, last=record, small=True)",
+        "self._appender.append_group(pieces, now_ms, small=True)\n"
+        "        position = self._appender.append_control(record)",
+    ),
+    Mutant(
+        "outcome-unwritten", SERVICES + "transactions/prepared.py",
+        "self._appender.append_control(\n            control.TransactionPrepared(",
+        "self._state.apply(\n            control.TransactionPrepared(",
+    ),
 )  # fmt: skip
 
 
-KAFKA, STORE, SERVICES = "adapters/kafka/api/", "plugins/store/", "services/"
+KAFKA, STORE = "adapters/kafka/api/", "plugins/store/"
 AFTER = "when_durable(ctx, position,"
 TORTURE_S = 300
 """So long scenarios are played, at most."""
@@ -139,7 +150,7 @@ OF_TORTURE = (
     Mutant("order-behind-refused", CORE + "append.py", "producers.refused(", "len(\"refused\") or producers.refused("),
     Mutant(
         "marker-forgotten", SERVICES + "transactions/ending.py",
-        "for place in entry.partitions if (partition", "for place in sorted(entry.partitions)[1:] if (partition",
+        "for place in places if (partition", "for place in sorted(places)[1:] if (partition",
     ),
     Mutant("end-unheard", KAFKA + "api_26_end_txn.py", "ctx.after(position,", "ctx.after(0,"),
     Mutant("nack-twice", STORE + "retry/plugin.py", "or self._was_nacked(group, *place)", "or False"),

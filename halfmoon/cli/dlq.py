@@ -276,12 +276,12 @@ def _ensure(client: AdminClient, topic: str) -> None:
 
 def _send(bootstrap_server: str, letters: list[Any], target: str, rate: float | None) -> None:
     """Raises KafkaError where the broker refuses one."""
-    begun = time.monotonic()
+    begun_s = time.monotonic()
     with producer(bootstrap_server, acks="all") as client, output.progress("dead letters", len(letters)) as progress:
         waiting = []
         for number, letter in enumerate(letters):
             if rate is not None:
-                time.sleep(max(0.0, begun + number / rate - time.monotonic()))
+                time.sleep(max(0.0, begun_s + number / rate - time.monotonic()))
             kept = [header for header in letter.headers if not _is_dropped(header[0])]
             source = f"{letter.topic}/{letter.partition}/{letter.offset}".encode()
             headers = [*kept, ("RETRY_OF", source), ("TIMER_DELAY_MS", b"0")]

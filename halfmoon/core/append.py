@@ -9,8 +9,9 @@ who guards producers' transactions, who looks into batches that carry a feature'
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
+from halfmoon.core.append_types import Piece, Produced
 from halfmoon.core.checking import Checked, Checks, Look
 from halfmoon.core.dispatch import Appended
 from halfmoon.core.producer_state import Producers
@@ -35,6 +36,7 @@ from halfmoon.schema.provenance import GivenUp, Origin, Provenance, SourceRange,
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from halfmoon.core.append_types import Interceptor, KeyNotes, TransactionalProducer, TransactionGuard
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition
     from halfmoon.core.clock import Clock
@@ -45,92 +47,6 @@ PRODUCER_ID_BLOCK = 1_000
 """Ids reserved at once; after a crash the rest of a block is skipped, so no id is given out twice."""
 SMALL_BYTES = 4 << 10
 """Batches of this size are looked into for keys when they are appended."""
-
-NOTHING = Provenance()
-
-
-class Elsewhere(NamedTuple):
-    """Where a record stands that went to another topic than it was sent to."""
-
-    partition: Partition
-    offset: int
-    due_ms: int
-    """When it is due there (Unix ms); 0: it does not wait."""
-
-
-class Produced(NamedTuple):
-    """What became of a batch. `append_ms` is −1 unless the topic stamps its records; wait for `position`."""
-
-    base_offset: int
-    append_ms: int
-    position: int
-    start_offset: int
-    redirected: Elsewhere | None = None
-    """Of the first of the records that went elsewhere, if any did."""
-
-
-class TransactionalProducer(NamedTuple):
-    """Who sends transactional batches."""
-
-    transactional_id: str
-    adds_partitions: bool
-    """Its batches add their partition to the transaction (KIP-890); else that has been asked for before."""
-
-
-class TransactionGuard(Protocol):
-    """Knows which producer may write transactional batches, and where."""
-
-    def before_append(self, producer: TransactionalProducer, partition: Partition, header: BatchHeader) -> None:
-        """Raises BrokerError where the batch does not belong to its producer's transaction."""
-        ...
-
-
-class Interceptor(Protocol):
-    """Looks into produced batches that carry a feature's header."""
-
-    def concerns(self, partition: Partition, body: Buffer) -> bool:
-        """Whether somebody may have something to do with a batch of these bytes (decompressed)."""
-        ...
-
-    def append(
-        self,
-        partition: Partition,
-        batch: memoryview,
-        header: BatchHeader,
-        now_ms: int,
-        *,
-        keyed: bool,
-        prepared: object = None,
-    ) -> tuple[int, int, Elsewhere | None]:
-        """Append what becomes of it: the base offset (−1 where nothing stays), the position to wait for, and where the
-        first of the records stands that went elsewhere. Raises BrokerError; nothing is stored then. `prepared`: what
-        the steps of a TakesLongError have returned."""
-        ...
-
-
-class KeyNotes(Protocol):
-    """Is told of frames that somebody may look for by a key, or by what became of a message."""
-
-    def note(self, position: int, length: int) -> None: ...
-
-    def note_small(self, seen: Frame, proof: bytes, body: bytes) -> None: ...
-
-
-class Piece(NamedTuple):
-    """One batch of a frame group."""
-
-    partition: Partition
-    batch: memoryview
-    header: BatchHeader
-    proof: Provenance = NOTHING
-    """Where it comes from. With an origin and a due time, its messages wait where they are appended."""
-    original_span: int = -1
-    """What it counts in its producer's sequence; −1: its own span."""
-    due_ms: int = 0
-
-    @property
-    def span(self) -> int:
-        return self.header.last_offset_delta + 1
 
 
 class Appender:

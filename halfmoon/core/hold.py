@@ -266,6 +266,16 @@ class HoldService:
                 self.on_late()
                 return
 
+    def put_off(self, work: Callable[[], None]) -> bool:
+        """Whether enough was done in this turn, so that `work` comes in a later one, behind those who were put off
+        before; it is the caller's to do where not. For other answers of which a thousand may be due together."""
+        if not self._late:
+            if not self.is_long():
+                return False
+            self.on_late()
+        self._late.append(Held((), 1, 0, None, work))
+        return True
+
     def drop(self, owner: object) -> None:
         """Forget all requests of an owner that is gone; none is woken."""
         for held in self._late:

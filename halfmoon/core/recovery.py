@@ -25,7 +25,7 @@ import msgspec
 from msgspec import Struct, field
 
 from halfmoon.config.settings import Settings
-from halfmoon.core import recovered_producers
+from halfmoon.core import clean_mark, recovered_producers
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
@@ -35,18 +35,15 @@ from halfmoon.core.index_files import IndexFiles
 from halfmoon.core.records.batches import CONTROL, HEADER, TRANSACTIONAL, BatchHeader
 from halfmoon.core.salvage import Salvage, ends_transaction
 from halfmoon.core.storage import index
-from halfmoon.core.storage.files import FileSystem, read_file, write_file
-from halfmoon.core.storage.frame import BadFrameError, Frame, Kind
+from halfmoon.core.storage.frame import Frame, Kind
 from halfmoon.core.storage.index import Key
-from halfmoon.core.storage.scan import Scan, read_frame, read_provenance
-from halfmoon.core.storage.segment import Segment
+from halfmoon.core.storage.scan import Scan, read_provenance
 from halfmoon.core.storage.storage import WriteSide
 from halfmoon.core.transactions import marker
 from halfmoon.errors import StartError
 from halfmoon.schema import control, provenance
-from halfmoon.schema.snapshot import Snapshot, decode
+from halfmoon.schema.snapshot import Snapshot
 
-CLEAN_MARK = "clean"
 _DISPATCH_FRAMES = 4096
 """How many batches go to dispatch at once."""
 
@@ -114,7 +111,7 @@ class Recovery:
         report.snapshot_position = position
         if chosen is not None:
             snapshot.restore(self._catalog, chosen)
-            report.clean = chosen.clean and self._clean_mark() == position
+            report.clean = chosen.clean and clean_mark.read(log.fs) == position
             if chosen is not saved:
                 recovered_producers.remember(log, self._catalog, position)
         indexed = max((end for _, end, _ in index.listed(log.fs)), default=0)  # also by files of what is missing
@@ -128,7 +125,7 @@ class Recovery:
         report.damaged += scan.damaged
         self._proven = max(self._proven, scan.flushed)
         self._prove(scan.position)
-        self._remove_clean_mark()
+        clean_mark.remove(log.fs)
         if any(partition.queue.reaches_below(partition.moved_upto) for partition in self._catalog.partitions()):
             self._freeze(scan.position)  # a tail's first rows cannot be taken away
         self._clean_files.open(self._catalog, after_rot=bool(report.damaged))
@@ -191,29 +188,17 @@ class Recovery:
         log = self._log
         if saved is not None and saved.position >= log.start:
             return saved
-        # A head counts only where it is known to have been flushed: an index file of what follows it proves that,
-        # and so
-        # does being the oldest. Else it may be what an earlier, cut tail left behind in a segment that came back.
+        # A head counts only where it is known to have been flushed: an index file of what follows it proves that, and
+        # so does being the oldest. Else it may be what an earlier, cut tail left behind in a segment that came back.
         indexed = {begin for begin, _, _ in index.listed(log.fs)}
         oldest = next((segment for segment in log.segments if (segment.start, segment.end) not in log.missing), None)
         for segment in reversed(log.segments):
             if segment.start in indexed or segment is oldest:
                 log.recover(segment.start, segment.end)
-                found = snapshot_at_head(segment)
+                found = snapshot.at_head(segment)
                 if found is not None:
                     return found
         return None
-
-    def _clean_mark(self) -> int:
-        mark = read_file(self._log.fs, CLEAN_MARK)
-        return int(mark) if mark is not None and mark.strip().isdigit() else -1
-
-    def _remove_clean_mark(self) -> None:
-        """Before the first append, durably: from now on a stop is unclean until it says otherwise."""
-        fs = self._log.fs
-        if read_file(fs, CLEAN_MARK) is not None:
-            fs.remove(CLEAN_MARK)
-            fs.sync_directory("")
 
     # -- 2: the index below the snapshot -----------------------------------------------------------------------------
 
@@ -404,24 +389,3 @@ def _lose_gap(partition: Partition, offset: int) -> None:
     """What the index leaves out before `offset` is lost, if anything is."""
     known = max(partition.queue.end_offset, partition.start_offset, partition.moved_upto)
     partition.queue.lose(known, offset)
-
-
-def snapshot_at_head(segment: Segment) -> Snapshot | None:
-    """The snapshot at the head of a segment, if it is there and whole."""
-    data = b""
-    position, generation = segment.start, 0
-    with contextlib.suppress(BadFrameError, msgspec.DecodeError):
-        while position < segment.end:
-            frame, payload = read_frame(segment, position, generation)
-            record = control.decode(payload) if frame.kind == Kind.CONTROL else None
-            if not isinstance(record, control.SnapshotPart):
-                return None
-            data += record.data
-            if frame.part == frame.parts - 1:
-                return decode(data)
-            position, generation = frame.end, frame.generation
-    return None
-
-
-def leave_clean_mark(fs: FileSystem, position: int) -> None:
-    write_file(fs, CLEAN_MARK, [str(position).encode()])

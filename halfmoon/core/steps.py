@@ -4,11 +4,10 @@ also yield None, where others are to have a turn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any, TypeVar, cast
 
 from halfmoon.core.relay import Load
-from halfmoon.errors import NotHereYetError
 
 AnswerT = TypeVar("AnswerT")
 Steps = Generator[Load, Any, AnswerT]
@@ -27,13 +26,3 @@ def finish(slices: Slices[AnswerT]) -> AnswerT:
         except StopIteration as done:
             return cast(AnswerT, done.value)
         value = None if load is None else load()
-
-
-def when_here(ask: Callable[[], AnswerT]) -> Steps[AnswerT]:
-    """What `ask` returns, once what it needs is here. Raises what it raises."""
-    while True:
-        try:
-            return ask()
-        except NotHereYetError as error:
-            load = error.load
-        yield load

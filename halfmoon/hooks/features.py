@@ -13,7 +13,7 @@ from msgspec import Struct
 from halfmoon.hooks.context import PluginContext
 
 if TYPE_CHECKING:
-    from halfmoon.core.append import Produced, TransactionalProducer
+    from halfmoon.core.append_types import Produced, TransactionalProducer
     from halfmoon.core.catalog.section import CatalogSection
     from halfmoon.core.catalog.topics import Partition, Topic
     from halfmoon.core.relay import Mover

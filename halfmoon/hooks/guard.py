@@ -99,7 +99,7 @@ class Guard:
     def _step(
         self, passing: Passing, plugin: str, hook: str, call: Callable[..., Any], *given: Any, **named: Any
     ) -> Any:
-        begun = self._now()
+        begun_s = self._now()
         try:
             return call(*given, **named)
         except passing:
@@ -107,9 +107,9 @@ class Guard:
         except BaseException as error:
             raise PluginExitError(f"plugin {plugin}: {hook} raised {error!r}") from error
         finally:
-            took_s = self._now() - begun
+            took_s = self._now() - begun_s
             if took_s > LONG_S and threading.get_ident() == self.loop_thread:
-                self.on_long(begun)
+                self.on_long(begun_s)
                 if took_s > SLOW_S:
                     self._was_slow(plugin, hook, took_s)
 

@@ -29,7 +29,6 @@ from halfmoon.config.settings import Settings
 from halfmoon.core import clean_files, identity
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
-from halfmoon.core.recovery import snapshot_at_head
 from halfmoon.core.storage import index
 from halfmoon.core.storage.files import LOCK, OsFileSystem, read_file, write_all, write_file
 from halfmoon.core.storage.frame import Kind
@@ -157,7 +156,7 @@ class _Backup:
         into.make_directory(index.FOLDER)
         into.make_directory(key_file.FOLDER)
         # The last segment is being written; the one before it may still be, until the last one has its head.
-        while segments and (catalog := snapshot_at_head(segments[-1])) is None:
+        while segments and (catalog := snapshot.at_head(segments[-1])) is None:
             segments = segments[:-1]
         if not segments or catalog is None:
             raise StartError("there is nothing to back up yet")

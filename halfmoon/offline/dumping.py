@@ -11,7 +11,6 @@ import msgspec
 from halfmoon.core import clean_files
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.records.batches import HEADER, BatchHeader
-from halfmoon.core.recovery import snapshot_at_head
 from halfmoon.core.storage import index
 from halfmoon.core.storage.files import FileSystem, OsFileSystem
 from halfmoon.core.storage.frame import Frame, Kind
@@ -104,7 +103,7 @@ def _infos(fs: FileSystem, segments: Sequence[Segment], from_position: int) -> I
     for segment in segments:
         if segment.start <= from_position:
             first = segment  # frames can only be found from a segment's head on
-    head = snapshot_at_head(first)
+    head = snapshot.at_head(first)
     if head is not None:
         names.update((topic.number, topic.name) for topic in head.topics)
     flushed = max([end for _, end, _ in index.listed(fs)] + [saved.position if saved is not None else 0])

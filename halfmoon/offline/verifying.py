@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from halfmoon.core import clean_files
+from halfmoon.core import clean_files, clean_mark
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.records.batches import validate_records
-from halfmoon.core.recovery import CLEAN_MARK
 from halfmoon.core.storage import bounds, index
 from halfmoon.core.storage.files import FileSystem, OsFileSystem, read_file
 from halfmoon.core.storage.frame import BadFrameError, Frame, Kind
@@ -145,8 +144,7 @@ class _Verification:
                 report.rebuildable.append(snapshot.PATH)
             return None
         report.checkpoint = saved.position
-        mark = read_file(self._fs, CLEAN_MARK)
-        report.clean = saved.clean and mark == str(saved.position).encode()
+        report.clean = saved.clean and clean_mark.read(self._fs) == saved.position
         for topic in saved.topics:
             for number, partition in enumerate(topic.partitions):
                 self._catalog[Key(topic.number, number)] = partition.start_offset

@@ -7,8 +7,6 @@ lost. Every one of them may be applied twice: recovery does so.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from halfmoon.schema.groups import ConsumerGroupChange, GroupRecord
@@ -224,8 +222,27 @@ class TransactionOffsets(Record, frozen=True, tag="txn-offsets"):
     entries: list[tuple[int, int, Committed]]
 
 
+class TransactionPrepared(Record, frozen=True, tag="txn-prepared"):
+    """It is decided how a transaction ends that is too large for one frame group. Markers follow, frames of their own,
+    then `TransactionOffsetsEnded` for each group, then `TransactionEnded`, which says the same as this."""
+
+    name: str
+    identity: Identity
+    committed: bool
+    now_ms: int
+
+
+class TransactionOffsetsEnded(Record, frozen=True, tag="txn-offsets-ended"):
+    """What a prepared transaction has of a group's progress is committed, or dropped."""
+
+    name: str
+    group: str
+    committed: bool
+
+
 class TransactionEnded(Record, frozen=True, tag="txn-ended"):
-    """The last part of a frame group, behind the markers. `identity`: the producer's from now on."""
+    """The last part of a frame group, behind the markers; alone where the transaction was prepared. `identity`: the
+    producer's from now on."""
 
     name: str
     identity: Identity
@@ -404,6 +421,8 @@ Any = (
     | TransactionalIdInitialized
     | TransactionGrown
     | TransactionOffsets
+    | TransactionPrepared
+    | TransactionOffsetsEnded
     | TransactionEnded
     | TransactionalIdsExpired
     | ResourceConfigsSet
@@ -418,12 +437,6 @@ Any = (
 )
 
 encode = msgspec.msgpack.Encoder().encode
-
-
-def longest_cancelled(keys: Sequence[bytes]) -> int:
-    """Bytes that a record `Cancelled` of these keys takes at most, encoded."""
-    most = 2**63 - 1
-    return len(encode(Cancelled(2**31 - 1, list(keys), most)))
 
 
 _decoder = msgspec.msgpack.Decoder(Any)

@@ -71,6 +71,13 @@ class TransactionalIdState(msgspec.Struct, array_like=True):
     pending: list[tuple[str, list[tuple[int, int, Committed]]]]
 
 
+class PreparedIdState(TransactionalIdState, array_like=True):
+    """The same, of one whose transaction is prepared."""
+
+    after: Identity | None = None
+    """The producer's once it has ended."""
+
+
 class TopicState(msgspec.Struct, array_like=True):
     number: int
     name: str

@@ -13,10 +13,13 @@ NO_EPOCH = -1
 
 
 class TransactionState(Enum):
-    """Kafka's names, as clients see them. PrepareCommit and PrepareAbort do not occur: an end is one frame group."""
+    """Kafka's names, as clients see them. Prepared are large transactions only: the end of others is one frame
+    group."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
     COMPLETE_COMMIT = "CompleteCommit"
     COMPLETE_ABORT = "CompleteAbort"
 

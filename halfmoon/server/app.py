@@ -69,7 +69,7 @@ class App:
         self, settings: Settings, *, plugins: Sequence[object] = (), unset_configs: Collection[str] = ()
     ) -> None:
         """`plugins`: plugin objects that are on whatever the settings say (the testing kit's way). `unset_configs`: as
-        of Broker.open."""
+        of Node.open."""
         self.settings = settings
         self._unset_configs = unset_configs
         self._extra_plugins = plugins

@@ -59,6 +59,7 @@ from halfmoon.services.share.sessions import ShareSessions
 from halfmoon.services.share.state import ShareState
 from halfmoon.services.topic_configs import topic_configs
 from halfmoon.services.transactions.ending import TransactionEndings
+from halfmoon.services.transactions.prepared import PreparedTransactions
 from halfmoon.services.transactions.service import TransactionService
 from halfmoon.services.transactions.state import TransactionsState
 from halfmoon.services.waiting.service import WaitingService
@@ -129,13 +130,16 @@ class Node:
         coordination = build_coordination(
             live, catalog, self._group_overrides, lambda prefix: f"{prefix}-{random_bytes(16).hex()}"
         )
-        journal = GroupJournal(coordination, appender, turn, timers, clock, logger)
+        journal = GroupJournal(coordination, appender, turn, timers, clock, kernel.hold.put_off, logger)
         self.groups = GroupService(
             coordination, journal, state.groups, catalog, appender, self.group_names, clock, live,
             state.transactions.unstable,
         )  # fmt: skip
         endings = TransactionEndings(log, catalog, appender, turn, kernel.hold, clock)
-        self.transactions = TransactionService(state.transactions, endings, log, appender, timers, clock, live, logger)
+        prepared = PreparedTransactions(state.transactions, endings, appender, relays, clock)
+        self.transactions = TransactionService(
+            state.transactions, endings, prepared, log, appender, timers, clock, live, logger
+        )
         self.dynamic_configs = DynamicConfigs(
             state.configs, appender, live, BrokerConfigs(kernel.topic_configs, off), self.group_configs, logger
         )

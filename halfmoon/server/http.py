@@ -210,7 +210,9 @@ class HttpServer:
 
     async def _read_and_render(self) -> bytes:
         taken = await readings.take(self._app)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, metrics.render, taken)
+        rendering = asyncio.get_running_loop().run_in_executor(self._thread, metrics.render, taken)
+        del taken  # the thread has the last reference: to let go of 200,000 tuples takes 10 ms
+        return await rendering
 
 
 def health_answer(problems: list[str], warnings: list[str], *, json_wanted: bool) -> Answer:

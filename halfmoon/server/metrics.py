@@ -24,12 +24,14 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def render(readings: Readings) -> bytes:
-    """The whole answer to a scrape. Meant for a thread; touches nothing but `readings`."""
+    """The whole answer to a scrape. Meant for a thread; touches nothing but `readings`, which it empties."""
     # A registry for each scrape: what it collects is this scrape's readings, so two scrapes share nothing.
     registry = CollectorRegistry()
     registry.register(NarrowCollector(readings))
     ProcessCollector(registry=registry)
-    return b"".join([generate_latest(registry), *series.write(readings)])
+    text = b"".join([generate_latest(registry), *series.write(readings)])
+    series.release(readings)
+    return text
 
 
 class NarrowCollector(Collector):

@@ -18,7 +18,7 @@ from halfmoon.services.common.group_events import GroupEvents
 from halfmoon.services.share.service import ShareService
 
 if TYPE_CHECKING:
-    from halfmoon.core.append import Produced, TransactionalProducer
+    from halfmoon.core.append_types import Produced, TransactionalProducer
     from halfmoon.core.catalog.topics import Partition
     from halfmoon.server.assembly import Node
 

@@ -50,14 +50,7 @@ class Host:
 
         Do not keep the slices: they pin the log's segment. Raises BrokerError, OSError.
         """
-        steps = self._read(topic, partition, queue_offset, max_bytes)
-        value: Any = None
-        while True:
-            try:
-                load = steps.send(value)
-            except StopIteration as done:
-                return cast(Batches, done.value)
-            value = load()
+        return finish(self._read(topic, partition, queue_offset, max_bytes))
 
     async def read_async(self, topic: str, partition: int, queue_offset: int, max_bytes: int) -> Batches:
         """As `read`, but nobody waits beside the caller."""

@@ -343,9 +343,11 @@ async def _read_groups(node: assembly.Node, readings: Readings, slices: _Slices)
 async def _progress(node: assembly.Node, group: str, slices: _Slices) -> list[tuple[str, int, int, int]]:
     catalog = node.kernel.catalog
     found = []
-    for count, (place, committed) in enumerate(list(node.state.groups.offsets.get(group, {}).items()), 1):
+    offsets = node.state.groups.offsets
+    for count, place in enumerate(list(offsets.get(group, ())), 1):
         partition = catalog.partition(*place)
-        if partition is not None:
+        committed = offsets.get(group, {}).get(place)
+        if partition is not None and committed is not None:
             found.append((partition.topic.name, place[1], committed.offset, partition.high_watermark))
         if count % CHUNK == 0:
             await slices.breathe()

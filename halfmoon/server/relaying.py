@@ -48,12 +48,12 @@ class Relaying:
         if self._stopped:
             return
         relays = self._relays
-        until = time.perf_counter() + TURN_S
+        until_s = time.perf_counter() + TURN_S
         while relays.has_work:
             loading = relays.step()
             if loading is not None:
                 self._load(loading)
-            if time.perf_counter() >= until:
+            if time.perf_counter() >= until_s:
                 break
         self._due = relays.has_work
         if self._due:

@@ -84,13 +84,13 @@ Outcome = tuple[float, OSError | None]
 
 
 def _run(job: Sync) -> Outcome:
-    begun = time.perf_counter()
+    begun_s = time.perf_counter()
     try:
         job.run()
     except Exception as failure:
         error = failure if isinstance(failure, OSError) else OSError(str(failure))
-        return time.perf_counter() - begun, error
-    return time.perf_counter() - begun, None
+        return time.perf_counter() - begun_s, error
+    return time.perf_counter() - begun_s, None
 
 
 def _conclude(job: Job[object], done: Future[object]) -> None:
@@ -220,11 +220,11 @@ class Ticker:
     def _end_of_round(self) -> None:
         self._round.end()
         if self._owed:
-            begun = time.perf_counter()
-            self._turns.begin(begun)
-            self._tick(begun)
+            begun_s = time.perf_counter()
+            self._turns.begin(begun_s)
+            self._tick(begun_s)
 
-    def _tick(self, begun: float) -> None:
+    def _tick(self, begun_s: float) -> None:
         self._owed = False
         kernel = self._kernel
         log = kernel.log
@@ -236,15 +236,15 @@ class Ticker:
             kernel.turn.settle()
             self._sync_by_interval()
         if not self._sync or log.flushed == log.written:
-            self._eager.turned(begun, log.written - written)
+            self._eager.turned(begun_s, log.written - written)
         kernel.housekeeping.plan()
         if log.written >= self._jobs_at:
             self._jobs_at = log.written + self._jobs_every
             self.begin_job()
-        took_s = time.perf_counter() - begun
+        took_s = time.perf_counter() - begun_s
         self.tick_durations.add(took_s)
         if took_s > LOOK_S:
-            self._turns.took(TICK, begun)
+            self._turns.took(TICK, begun_s)
 
     def _sync_by_interval(self) -> None:
         log = self._kernel.log
@@ -265,26 +265,26 @@ class Ticker:
         job = log.sync_job()
         if job is None:
             return
-        begun = time.perf_counter()
+        begun_s = time.perf_counter()
         if self._sync and job.is_plain and self._place.in_loop(nbytes, self._kernel.turn.waiting_answers):
-            self._ended(job, nbytes, _run(job), begun)
+            self._ended(job, nbytes, _run(job), begun_s)
             return
         self._syncing = self._sync_thread.submit(_run, job)
         self._syncing.add_done_callback(
-            lambda done: self.loop.call_soon_threadsafe(self._synced, job, nbytes, done, begun)
+            lambda done: self.loop.call_soon_threadsafe(self._synced, job, nbytes, done, begun_s)
         )
 
-    def _synced(self, job: Sync, nbytes: int, done: Future[Outcome], begun: float) -> None:
+    def _synced(self, job: Sync, nbytes: int, done: Future[Outcome], begun_s: float) -> None:
         self._syncing = None
-        self._ended(job, nbytes, done.result(), begun)
+        self._ended(job, nbytes, done.result(), begun_s)
         log = self._kernel.log
         if self._sync and log.flushed < log.written:
             self._begin_sync()
         self.begin_job()
 
-    def _ended(self, job: Sync, nbytes: int, outcome: Outcome, begun: float) -> None:
+    def _ended(self, job: Sync, nbytes: int, outcome: Outcome, begun_s: float) -> None:
         took_s, error = outcome
-        self.flush_durations.add(time.perf_counter() - begun)
+        self.flush_durations.add(time.perf_counter() - begun_s)
         self._place.took(took_s, nbytes)
         self._kernel.turn.finish_sync(job, error)
         if self._kernel.housekeeping.may_remove:

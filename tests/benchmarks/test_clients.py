@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -67,13 +67,19 @@ def test_partitions_are_timed_until_they_can_be_read(bootstrap) -> None:
     assert 0 < found["create_ms"] < found["usable_ms"]
 
 
-def test_what_is_timed_is_the_step_or_what_it_says() -> None:
-    found = committing._measure("a", "s", lambda: 0.25, 0.05)
-    assert (found["a_p50_ms"], found["a_p99_ms"]) == (250, 250)
-    assert found["a_s"] > 1_000
-    found = committing._measure("a", "tx_s", lambda: time.sleep(0.01), 0.1)
-    assert 10 <= found["a_p50_ms"] < 30
-    assert 30 < found["a_tx_s"] <= 100
+def test_what_is_timed_is_the_step_or_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+
+    def step(own_s: float | None) -> float | None:
+        nonlocal now_s
+        now_s += 1 / 128  # exact, so that sums are
+        return own_s
+
+    monkeypatch.setattr(committing, "time", SimpleNamespace(perf_counter=lambda: now_s))
+    found = committing._measure("a", "s", lambda: step(0.25), 1)
+    assert (found["a_p50_ms"], found["a_p99_ms"], found["a_s"]) == (250, 250, 128)
+    found = committing._measure("a", "tx_s", lambda: step(None), 1)
+    assert (found["a_p50_ms"], found["a_tx_s"]) == (1_000 / 128, 128)
 
 
 def test_offsets_are_committed_one_after_the_other(bootstrap) -> None:

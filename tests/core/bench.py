@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from halfmoon.config.settings import load_settings
-from halfmoon.core.append import Produced
+from halfmoon.core.append_types import Produced
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.jobs import Job
 from halfmoon.core.records.batches import build_batch, iter_records

@@ -438,6 +438,22 @@ def test_who_is_too_many_for_one_turn_is_woken_later_in_the_same_order(bench: Be
     bench.hold.wake_late()
 
 
+def test_other_work_is_put_off_behind_who_was_put_off_before(bench: Bench) -> None:
+    asked: list[str] = []
+    bench.hold.on_late = lambda: asked.append("late")
+    assert not bench.hold.put_off(lambda: bench.woken.append("never"))
+    bench.hold.is_long = lambda: True
+    assert bench.hold.put_off(lambda: bench.woken.append("work"))
+    bench.park("held", "p")
+    bench.hold.on_arrival("p", 1)
+    bench.hold.is_long = lambda: False
+    assert bench.hold.put_off(lambda: bench.woken.append("more")), "nobody overtakes"
+    assert (bench.woken, asked) == ([], ["late"])
+    bench.hold.wake_late()
+    assert bench.woken == ["work", "held", "more"]
+    assert not bench.hold.put_off(lambda: None)
+
+
 def test_who_is_gone_before_it_is_woken_late_is_not_woken(bench: Bench) -> None:
     bench.hold.is_long = lambda: True
     for name in ("a", "b", "c"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core.pending import CHUNK, PendingSet
+from halfmoon.core.pending import CHUNK, PendingSet, bits_by_queue
 
 _added = st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 3000)), max_size=6)
 
@@ -50,3 +50,28 @@ def test_what_is_settled_takes_no_memory() -> None:
     for offset in range(10 * CHUNK - 1):
         pending.settle(offset)
     assert pending.chunks() == [(9, bytes(CHUNK // 8 - 1) + b"\x80")]
+
+
+@given(
+    st.integers(0, 5_000),
+    st.integers(1, 5_000),
+    st.lists(st.tuples(st.integers(0, 12_000), st.integers(1, 3_000)), max_size=4),
+    st.lists(st.integers(0, 12_000), max_size=200),
+)
+def test_many_are_settled_at_once_as_one_by_one(
+    first: int, count: int, runs: list[tuple[int, int]], offsets: list[int]
+) -> None:
+    pending, model = PendingSet(), set(range(first, first + count))
+    pending.add(first, count)
+    for low, number in runs:
+        pending.settle_run(low, number)
+        model -= set(range(low, low + number))
+        assert (len(pending), list(pending.between(0, 20_000))) == (len(model), sorted(model))
+    bits = bits_by_queue([(1, 2, offset) for offset in offsets] + [(1, 3, 5)])
+    assert bits.keys() == {(1, 3), *((1, 2) for _ in offsets)}
+    assert pending.holds(bits.get((1, 2), {})) == (set(offsets) <= model)
+    pending.settle_all(bits.get((1, 2), {}))
+    model -= set(offsets)
+    assert (len(pending), list(pending.between(0, 20_000))) == (len(model), sorted(model))
+    assert [number for number, _ in pending.chunks()] == sorted({offset // CHUNK for offset in model})
+    assert pending.holds(bits_by_queue((0, 0, offset) for offset in model).get((0, 0), {}))

@@ -3,13 +3,15 @@ request has 4 MiB at most."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
 from halfmoon.kafka_wire.messages import REQUESTS, Part
-from tests.extremes.records import produce_request, small
+from tests.extremes.records import FULL_BYTES, produce_request, records, small
 from tests.extremes.registry import extreme, several
 from tests.extremes.world import PATIENCE_S, Steps, World, produced
+from tests.services.transactions.transaction_bench import transactional_batch
 
 WIDE = 10_000
 """`limits.max_partitions_per_topic`."""
@@ -343,19 +345,78 @@ def transaction(world: World) -> Steps:
     world.topic("wide", WIDE)
     yield
     while True:
-        began = world.ask(
-            22, 2, transactional_id="tx", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
-        )
-        who = {"producer_id": began.producer_id, "producer_epoch": began.producer_epoch}
-        topics = [part(24, "AddPartitionsToTxnTopic", name="wide", partitions=list(range(WIDE)))]
-        added = world.ask(
-            24, 1, v3_and_below_transactional_id="tx", v3_and_below_producer_id=began.producer_id,
-            v3_and_below_producer_epoch=began.producer_epoch, v3_and_below_topics=topics,
-        )  # fmt: skip
-        for topic in added.results_by_topic_v3_and_below:
-            assert {each.partition_error_code for each in topic.results_by_partition} == {0}
-        assert world.ask(26, 1, transactional_id="tx", committed=True, **who).error_code == 0
+        who = producer(world)
+        add(world, who, {"wide": range(WIDE)})
+        end(world, who, commits=True)
         yield
+
+
+@several("Transactions", {
+    "commit": ("one transaction that has written to 10,000 partitions is committed", (True,)),
+    "abort": ("one transaction that has written to 10,000 partitions is aborted", (False,)),
+})  # fmt: skip
+def markers(world: World, commits: bool) -> Steps:
+    world.topic("wide", WIDE)
+    yield
+    while True:
+        who = producer(world)
+        add(world, who, {"wide": range(WIDE)})
+        batch = bytes(transactional_batch(b"x", producer_id=who[0], epoch=who[1], sequence=0))
+        for first in range(0, WIDE, 1_000):
+            parts = {"wide": [(index, batch) for index in range(first, first + 1_000)]}
+            world.admin.send(produce_request(parts, -1, "tx"))
+            assert produced(world.admin.frame(PATIENCE_S)) == {0}
+        world.forget()
+        end(world, who, commits=commits)
+        yield
+
+
+@several("Transactions", {
+    "commit": ("one transaction commits the offsets of 40,000 partitions", (True,)),
+    "abort": ("one transaction with the offsets of 40,000 partitions is aborted", (False,)),
+})  # fmt: skip
+def offsets_in_transaction(world: World, commits: bool) -> Steps:
+    wide_broker(world)
+    yield
+    for run in count():
+        who = producer(world)
+        names = {"transactional_id": "tx", "group_id": "g", "producer_id": who[0], "producer_epoch": who[1]}
+        assert world.ask(25, 3, **names).error_code == 0
+        topics = [
+            part(28, "TxnOffsetCommitRequestTopic", name=f"wide{topic}", partitions=[
+                part(28, "TxnOffsetCommitRequestPartition", partition_index=index, committed_offset=run,
+                     committed_leader_epoch=-1, committed_metadata="")
+                for index in range(WIDE)
+            ])
+            for topic in range(4)
+        ]  # fmt: skip
+        said = {**names, "generation_id": -1, "member_id": "", "group_instance_id": None, "topics": topics}
+        for topic in world.ask(28, 3, **said).topics:
+            no_errors(topic.partitions)
+        world.forget()
+        end(world, who, commits=commits)
+        yield
+
+
+def producer(world: World) -> tuple[int, int]:
+    began = world.ask(22, 2, transactional_id="tx", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1)
+    assert began.error_code == 0
+    return began.producer_id, began.producer_epoch
+
+
+def add(world: World, who: tuple[int, int], wanted: Mapping[str, Sequence[int]]) -> None:
+    topics = [part(24, "AddPartitionsToTxnTopic", name=name, partitions=list(each)) for name, each in wanted.items()]
+    added = world.ask(
+        24, 1, v3_and_below_transactional_id="tx", v3_and_below_producer_id=who[0], v3_and_below_producer_epoch=who[1],
+        v3_and_below_topics=topics,
+    )  # fmt: skip
+    for topic in added.results_by_topic_v3_and_below:
+        assert {each.partition_error_code for each in topic.results_by_partition} == {0}
+
+
+def end(world: World, who: tuple[int, int], *, commits: bool) -> None:
+    said = {"transactional_id": "tx", "committed": commits, "producer_id": who[0], "producer_epoch": who[1]}
+    assert world.ask(26, 1, **said).error_code == 0
 
 
 @extreme("Transactions", "10,000 producer ids, asked for ahead")
@@ -454,4 +515,37 @@ def scrape(world: World) -> Steps:
     yield
     while True:
         world.longest()
+        yield
+
+
+def to_all(world: World) -> None:
+    """A record to each of 100,000 partitions."""
+    for index in range(10):
+        for first in range(0, WIDE, 1_000):
+            assert world.produce({f"wide{index}": [(at, small()) for at in range(first, first + 1_000)]}) == {0}
+
+
+@extreme("Others", "a checkpoint with 100,000 partitions, all of them written to")
+def checkpoint(world: World) -> Steps:
+    wide_broker(world)
+    yield
+    while True:
+        before = world.checkpoints()
+        to_all(world)
+        while world.checkpoints() == before:
+            assert world.produce({"wide0": [(at, small()) for at in range(WIDE)]}) == {0}
+        yield
+
+
+@extreme(
+    "Others", "the log's next segment with 100,000 partitions", log={"segment_bytes": "64MiB", "flush": "interval"}
+)
+def next_segment(world: World) -> Steps:
+    wide_broker(world)
+    to_all(world)
+    world.topic("t")
+    yield
+    while True:
+        for _ in range(20):
+            world.stored("t", records(1, (), b"x" * (FULL_BYTES - 1_000)))
         yield

@@ -139,6 +139,10 @@ class World:
             (cpu if name == CPU else wall)[cause] = float(value)
         return max((Turn(cpu_s, wall[cause], cause) for cause, cpu_s in cpu.items()), default=NONE)
 
+    def checkpoints(self) -> set[int]:
+        """Another set after each checkpoint."""
+        return {path.stat().st_ino for path in self._folder.rglob("checkpoint")}
+
     def metric(self, name: str) -> float:
         """Summed over its labels."""
         with urllib.request.urlopen(f"http://{self.broker.http}/metrics", timeout=PATIENCE_S) as answer:

@@ -129,7 +129,7 @@ def test_a_hold_policy_leaves_a_request_waiting_and_an_observer_that_raises_is_c
 
     def reading() -> None:
         begun = time.monotonic()
-        for value in node.read("pairs", 2, wait_ms=4_000):
+        for value in node.read("pairs", 2, wait_ms=15_000):
             found.append((time.monotonic() - begun, value))
 
     reader = threading.Thread(target=reading)
@@ -140,9 +140,9 @@ def test_a_hold_policy_leaves_a_request_waiting_and_an_observer_that_raises_is_c
     time.sleep(0.5)
     assert node.told()["counts"].get("fetched pairs") is None
     send(node, "pairs", b"b")
-    reader.join(20)
+    reader.join(40)
     assert [value for _, value in found] == [b"a", b"b"]
-    assert found[0][0] < 4
+    assert found[0][0] < 15
     send(node, "pairs", b"c", b"d")
     size = node.told()["counts"]["fetched pairs"]
     node.read("pairs", 4)

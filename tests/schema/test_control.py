@@ -68,6 +68,8 @@ RECORDS: list[control.Any] = [
     control.TransactionalIdInitialized("t", Identity(1000, 3, 900, 2), 60_000, 10),
     control.TransactionGrown("t", [(7, 0), (8, 1)], ["g"], 11),
     control.TransactionOffsets("t", "g", [(7, 0, Committed(5, -1, "note", 9))]),
+    control.TransactionPrepared("t", Identity(1000, 4), False, 12),
+    control.TransactionOffsetsEnded("t", "g", True),
     control.TransactionEnded("t", Identity(1000, 4), True, 12),
     control.TransactionalIdsExpired(["t"]),
     control.ResourceConfigsSet("group", "g", {"share.isolation.level": "read_committed"}),

@@ -64,8 +64,9 @@ def test_each_way_to_have_the_loop_call_something(way: str) -> None:
 
 @in_loop
 async def test_time_asleep_is_no_turn() -> None:
-    await asyncio.sleep(0.05)
-    assert all(longest.wall_s < 0.05 for longest in turns().longest().values())
+    asleep_s = 0.5  # longer than a busy machine holds up a turn
+    await asyncio.sleep(asleep_s)
+    assert all(longest.wall_s < asleep_s for longest in turns().longest().values())
 
 
 @in_loop

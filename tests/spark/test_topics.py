@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -324,12 +325,15 @@ def test_a_topic_is_copied_with_its_headers_into_the_same_partition(spark, boots
 def test_delays(spark, bootstrap, topic) -> None:
     frame = spark.range(3).selectExpr("CAST(id AS STRING) AS value", "200 * (3 - id) AS wait")
     write_topic(frame.coalesce(1), topic, bootstrap=bootstrap, delay_ms=F.col("wait"))
-    at = F.current_timestamp() + F.expr("INTERVAL 700 MILLISECONDS")
-    write_topic(frame.limit(1), topic, bootstrap=bootstrap, deliver_at=at)
+    at_ms = int(time.time() + 5) * 1_000  # later than a busy machine needs to send it
+    at = F.timestamp_millis(F.lit(at_ms))
+    write_topic(frame.selectExpr("'at' AS value").limit(1), topic, bootstrap=bootstrap, deliver_at=at)
     with TopicView(bootstrap) as view:
         records = [view.record(topic, 0, offset) for offset in range(4)]
-    assert [record.value for record in records[:3]] == [b"2", b"1", b"0"]
-    assert [dict(record.headers)["halfmoon.delayed"][:9] for record in records] == [b"TIMER_DEL"] * 4
+    assert {record.value: dict(record.headers)["halfmoon.delayed"] for record in records} == {
+        b"0": b"TIMER_DELAY_MS=600", b"1": b"TIMER_DELAY_MS=400", b"2": b"TIMER_DELAY_MS=200",
+        b"at": b"TIMER_DELIVER_MS=%d" % at_ms,
+    }  # fmt: skip
     with pytest.raises(PipelineError, match="give one of delay_level=, delay_ms= and deliver_at="):
         write_topic(frame, topic, bootstrap=bootstrap, delay_ms=5, delay_level=1)
 

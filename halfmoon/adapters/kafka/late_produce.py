@@ -27,7 +27,7 @@ from halfmoon.adapters.kafka.produce_checks import (
 from halfmoon.adapters.kafka.produce_codec import Results, Stored, encode, encode_in_slices, parse_in_slices
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.tcp.steps import run_steps
-from halfmoon.core.append import TransactionalProducer
+from halfmoon.core.append_types import TransactionalProducer
 from halfmoon.core.checking import Checked
 from halfmoon.errors import BrokerError, Fault, NotHereYetError, TakesLongError
 

@@ -11,7 +11,7 @@ from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.lookup import partition_of
 from halfmoon.adapters.kafka.produce_codec import Batches, ProduceBody, Results, Stored
 from halfmoon.adapters.kafka.registry import Close, Context
-from halfmoon.core.append import TransactionalProducer
+from halfmoon.core.append_types import TransactionalProducer
 from halfmoon.errors import BrokerError, Fault
 
 if TYPE_CHECKING:

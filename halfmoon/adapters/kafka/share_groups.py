@@ -9,11 +9,13 @@ from halfmoon.adapters.kafka.lookup import partition_of
 from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.core.catalog.topics import Partition
+from halfmoon.core.steps import Pauses
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.share.options import Options
+from halfmoon.services.share.parts import Part
 from halfmoon.services.share.service import ShareService
 from halfmoon.services.share.sessions import Key
-from halfmoon.services.share.share_partition import RENEW, Acknowledgement
+from halfmoon.services.share.share_partition import READ_AT_ONCE, RENEW, Acknowledgement, Stretch, stretches_of
 
 NO_ID = bytes(16)
 
@@ -70,32 +72,47 @@ class Acknowledging:
         self.outcomes: dict[Key, Outcome] = {}
         self.written: list[Key] = []
 
-    def take(self, topics: Any) -> None:
+    def take(self, topics: Any) -> Pauses[None]:
+        """Acknowledge what is said of each partition, in slices: all of one partition at one moment, or nothing."""
         for topic in topics:
             topic_id = id_of(topic.topic_id)
             for part in topic.partitions:
                 if part.acknowledgement_batches:
                     key = topic_id, part.partition_index
-                    self.outcomes[key] = self._part(key, part.acknowledgement_batches)
+                    self.outcomes[key] = yield from self._part(key, part.acknowledgement_batches)
+                    yield
 
-    def _part(self, key: Key, batches: Any) -> Outcome:
-        shares = self._shares
+    def _part(self, key: Key, batches: Any) -> Pauses[Outcome]:
         try:
-            partition = find(self._core, key)
-            self._ctx.check("read", "topic", partition.topic.name)
-            part = shares.delivery.parts.known(self._group, partition)
-            if part is None:
-                raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
-            given = [Acknowledgement(each.first_offset, each.last_offset, each.acknowledge_types) for each in batches]
-            if not self._may_renew and any(RENEW in each.types for each in given):
-                raise BrokerError(Fault.INVALID_REQUEST, "lock renewal needs is_renew_ack=true")
-            position = shares.delivery.acknowledge(part, self._member, given, self._options)
+            self._known(key)
+            said = yield from self._said(batches)
+            position = self._shares.delivery.acknowledge(self._known(key), self._member, said, self._options)
         except BrokerError as error:
             return Outcome.of(error)
         if position:
             self.position = position
             self.written.append(key)
         return DONE
+
+    def _known(self, key: Key) -> Part:
+        """Raises BrokerError."""
+        partition = find(self._core, key)
+        self._ctx.check("read", "topic", partition.topic.name)
+        part = self._shares.delivery.parts.known(self._group, partition)
+        if part is None:
+            raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
+        return part
+
+    def _said(self, batches: Any) -> Pauses[list[Stretch]]:
+        """Raises BrokerError."""
+        given = []
+        for at, each in enumerate(batches, 1):
+            if not self._may_renew and RENEW in each.acknowledge_types:
+                raise BrokerError(Fault.INVALID_REQUEST, "lock renewal needs is_renew_ack=true")
+            given.append(Acknowledgement(each.first_offset, each.last_offset, each.acknowledge_types))
+            if not at % READ_AT_ONCE:
+                yield
+        return (yield from stretches_of(given, self._options.terms))
 
     def failed(self, error: Exception) -> None:
         """What was written is not in the log."""

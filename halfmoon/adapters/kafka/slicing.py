@@ -10,6 +10,7 @@ broker that dies: each topic, partition or rule of a request is changed for itse
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +31,16 @@ if TYPE_CHECKING:
 
 STEPS_AT_ONCE = 8
 """Of the handler of a short request: most end within them, and are answered as those that work in no slices."""
+AT_ONCE_S = 0.001
+"""… unless they take longer than this, as where a topic of 10,000 partitions is made."""
 
 
 def _nothing() -> None: ...
+
+
+def _hurry(waiting: Deferred) -> None:
+    if waiting.hurry is not None:
+        waiting.hurry()
 
 
 def _nobody(_: Exception) -> None: ...
@@ -65,25 +73,40 @@ class InSlices:
         answer's bytes, or Close: it is worked at until this time, and then whenever it is its turn. `body` must stay
         what it is where it is a large one."""
         if len(body) > LARGE_BYTES:
-            return self._begin_answer(route, _handle(route, context, body, handle), until, large=True)
+            return self._begin_answer(route, _handle(route, context, body, handle), until, may_wait=True)
         work = handle(context, body if route.raw else decode_request(route.key, route.version, body))
         if not isinstance(work, GeneratorType):
             return work
+        round_time = self._slicing.round_time()
+        at_once_until = min(until, round_time.now() + AT_ONCE_S)
         try:
             for _ in range(STEPS_AT_ONCE):
                 next(work)
+                if round_time.is_over(at_once_until):
+                    break
         except StopIteration as end:
             return end.value
-        return self._begin_answer(route, work, until, large=False)
+        # It has read its request; where the turn is over, it waits for its next one.
+        return self._begin_answer(route, work, until, may_wait=True)
 
-    def _begin_answer(self, route: Route, work: Slices[object], until: float, *, large: bool) -> Deferred:
+    def _begin_answer(self, route: Route, work: Slices[object], until: float, *, may_wait: bool) -> Deferred:
         answer = Deferred()
         self.busy = True
+        in_a_hurry = False
+
+        def hurry() -> None:
+            nonlocal in_a_hurry
+            in_a_hurry = True
 
         def handled(result: object) -> None:
             self.busy = False
+            answer.hurry = None
             if isinstance(result, Deferred):
                 result.then(write)
+                if not result.done and result.hurry is not None:
+                    answer.hurry = partial(_hurry, result)
+                    if in_a_hurry:
+                        _hurry(result)
             else:
                 write(result)
             self._on_handled()
@@ -96,12 +119,13 @@ class InSlices:
             else:
                 self._begin(encode_response_slices(route.version, value), answer.complete, until)
 
-        self._begin(work, handled, until, large=large)
+        answer.hurry = hurry
+        self._begin(work, handled, until, may_wait=may_wait)
         return answer
 
-    def _begin(self, work: Slices[Any], done: Callable[[Any], None], until: float, *, large: bool = False) -> None:
+    def _begin(self, work: Slices[Any], done: Callable[[Any], None], until: float, *, may_wait: bool = False) -> None:
         self._jobs = [job for job in self._jobs if job.goes_on]
-        job = self._slicing.begin(work, done, self._failed, until, large=large)
+        job = self._slicing.begin(work, done, self._failed, until, may_wait=may_wait)
         if job.goes_on:
             self._jobs.append(job)
 

@@ -58,13 +58,13 @@ class Throttling:
         `size` is the request's, in bytes. `mute(ms)` is called when the client has to wait.
         """
         client_id = context.client_id or ""
-        started = time.perf_counter_ns()
+        started_ns = time.perf_counter_ns()
         result = route.handler(context, request)
         if isinstance(result, GeneratorType):
             return self._in_slices(route, client_id, result, mute)
         if route.key == API_VERSIONS:
             return result
-        percent = (time.perf_counter_ns() - started) * NANOS_TO_PERCENT
+        percent = (time.perf_counter_ns() - started_ns) * NANOS_TO_PERCENT
         wait_ms = self._quotas.record(REQUEST_TIME, client_id, percent)
         if route.key == PRODUCE:
             waits = Throttle(wait_ms, REQUEST_TIME), Throttle(self._quotas.record(PRODUCED, client_id, size), PRODUCED)
@@ -80,14 +80,14 @@ class Throttling:
         """The same for a handler that works in slices: what others do between them is not the client's."""
         spent_ns = 0
         while True:
-            started = time.perf_counter_ns()
+            started_ns = time.perf_counter_ns()
             try:
                 next(work)
             except StopIteration as end:
                 result = end.value
                 break
             finally:
-                spent_ns += time.perf_counter_ns() - started
+                spent_ns += time.perf_counter_ns() - started_ns
             yield
         self._quotas.record(REQUEST_TIME, client_id, spent_ns * NANOS_TO_PERCENT)
         return _after(result, lambda value: self._answer(route, client_id, value, mute))

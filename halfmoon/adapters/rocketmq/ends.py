@@ -10,7 +10,7 @@ from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.late import append_late
 from halfmoon.adapters.rocketmq.names import HALF_TOPIC
 from halfmoon.adapters.tcp.core import Core
-from halfmoon.core.append import Produced
+from halfmoon.core.append_types import Produced
 from halfmoon.core.records.batches import build_batch
 from halfmoon.core.steps import Slices
 from halfmoon.errors import BrokerError, NotHereYetError, TakesLongError

@@ -4,7 +4,7 @@ the loop (errors.NotHereYetError, TakesLongError)."""
 from __future__ import annotations
 
 from halfmoon.adapters.tcp.core import Core
-from halfmoon.core.append import Produced
+from halfmoon.core.append_types import Produced
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.relay import tried
 from halfmoon.core.steps import Slices

@@ -37,7 +37,6 @@ SWEEP_S = 10.0
 """How often silent clients and locks without an owner are looked for."""
 MOST_NOT_MADE = 1_000
 NOTIFY_CONSUMER_IDS_CHANGED = 40
-MASTER_ID = "0"
 
 Timer = Callable[[float, Callable[[], None]], object]
 """(seconds, callback): calls back once."""

@@ -44,6 +44,7 @@ class QueueLocks:
         if self._left and mono_ms < self._left.get((group, member), mono_ms):
             return []
         locks = self._groups.setdefault(group, {})
+        given = Lock(member, mono_ms + self._expire_ms)
         held = []
         for queue in queues:
             lock = locks.get(queue)
@@ -52,7 +53,7 @@ class QueueLocks:
                     continue
                 self._count += 1
             if lock is None or lock.member == member or lock.until_ms <= mono_ms:
-                locks[queue] = Lock(member, mono_ms + self._expire_ms)
+                locks[queue] = given
                 held.append(queue)
         if not locks:
             del self._groups[group]

@@ -35,7 +35,10 @@ QUERY_SHARE = 4
 LONGEST_GROUP = 255
 """Validators.CHARACTER_MAX_LENGTH."""
 MOST_JSON_BYTES = 2 << 20
-"""Of a body that is JSON: reading so much takes 60 ms."""
+"""Of a body that is JSON: reading so much takes 10 ms …"""
+MOST_JSON_OBJECTS = 12_500
+"""… unless it consists of empty objects: 700,000 took half a second. A heartbeat's 12,000 are the most that anybody
+needs: 1,000 groups consumed, 1,000 produced, 10,000 subscriptions."""
 _INT64 = range(-(1 << 63), 1 << 63)
 
 Body = TypeVar("Body", bound=Struct)
@@ -132,10 +135,13 @@ class Call:
 
     def body(self, kind: type[Body]) -> Body:
         """The body, which is JSON, read as leniently as RocketMQ does. Raises Refused(INVALID_PARAMETER)."""
-        if len(self.command.body) > MOST_JSON_BYTES:
-            raise Refused(Code.INVALID_PARAMETER, f"a body of {len(self.command.body)} bytes")
+        body = self.command.body
+        if len(body) > MOST_JSON_BYTES:
+            raise Refused(Code.INVALID_PARAMETER, f"a body of {len(body)} bytes")
+        if len(body) > 3 * MOST_JSON_OBJECTS and bytes(body).count(b"{") > MOST_JSON_OBJECTS:
+            raise Refused(Code.INVALID_PARAMETER, f"a body of more than {MOST_JSON_OBJECTS} objects")
         try:
-            return lenient_json.decode(self.command.body, kind)
+            return lenient_json.decode(body, kind)
         except MalformedJson as error:
             raise Refused(Code.INVALID_PARAMETER, f"the body cannot be read: {error}") from None
 

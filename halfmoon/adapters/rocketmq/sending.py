@@ -28,7 +28,7 @@ from halfmoon.adapters.rocketmq.to_records import (
 from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.config.units import format_duration
-from halfmoon.core.append import Produced
+from halfmoon.core.append_types import Produced
 from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.steps import Pauses, Slices, finish
 from halfmoon.errors import BrokerError, NotHereYetError, TakesLongError

@@ -22,7 +22,7 @@ ROUND_S = 0.010
 class RoundTime:
     """Of one loop. `call_soon`: the loop's; what it is given runs when all events of the round are handled."""
 
-    __slots__ = ("_call_soon", "_now", "_open", "_turns", "_until")
+    __slots__ = ("_call_soon", "_open", "_turns", "_until", "now")
 
     def __init__(
         self,
@@ -32,14 +32,14 @@ class RoundTime:
     ) -> None:
         """`turns`: where long turns are noted; it has the same clock. None: nowhere."""
         self._call_soon = call_soon
-        self._now = now
+        self.now = now
         self._turns = turns or Turns(lambda: 0.0, lambda: 0.0)
         self._open = False
         self._until = 0.0
 
     def begin(self) -> float:
         """A connection begins its turn: until when it may last, for `is_over`."""
-        now = self._now()
+        now = self.now()
         turns = self._turns
         turns.begun_s = now
         if now >= turns.look_s:
@@ -57,7 +57,7 @@ class RoundTime:
             turns.took(doing, turns.begun_s)
 
     def is_over(self, until: float) -> bool:
-        return self._now() > until
+        return self.now() > until
 
     def _end(self) -> None:
         self._open = False

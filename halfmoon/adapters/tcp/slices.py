@@ -71,7 +71,7 @@ class Slicing:
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], object], round_time: Callable[[], RoundTime]) -> None:
         self._call_soon = call_soon
-        self._round_time = round_time
+        self.round_time = round_time
         self._active: deque[Job] = deque()
         self._waiting: deque[Job] = deque()
         self._scheduled = False
@@ -85,14 +85,14 @@ class Slicing:
         failed: Callable[[Exception], None],
         until: float,
         *,
-        large: bool = False,
+        may_wait: bool = False,
     ) -> Job:
         """Work until this time, then in slices; `done(result)` or `failed(error)` is called once, now or later, unless
-        it is cancelled. `large`: it takes much memory from its first step on, so it waits for its place. Else its
-        first step is taken at once: what it reads may not be there later."""
+        it is cancelled. `may_wait`: until it is its turn; else its first step is taken at once, because what it reads
+        may not be there later."""
         job = Job(work, done, failed)
-        is_over = self._round_time().is_over
-        waits = large and (is_over(until) or len(self._active) >= MOST)
+        is_over = self.round_time().is_over
+        waits = may_wait and (is_over(until) or len(self._active) >= MOST)
         if waits or not job.run(is_over, until):
             (self._active if len(self._active) < MOST else self._waiting).append(job)
             self._schedule()
@@ -106,7 +106,7 @@ class Slicing:
     def _turn(self) -> None:
         self._scheduled = False
         self.turns += 1
-        round_time = self._round_time()
+        round_time = self.round_time()
         until = round_time.begin()
         active = self._active
         while active:

@@ -22,6 +22,7 @@ from halfmoon.config.settings import Settings
 from halfmoon.config.topic_configs import TopicConfigs, TopicRules
 from halfmoon.core.catalog.section import CatalogSection, EndsOfTransactions
 from halfmoon.core.catalog.topics import Partition, Topic
+from halfmoon.core.pending import bits_by_queue
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.traffic import TrafficTable
 from halfmoon.schema import control
@@ -280,12 +281,16 @@ class Catalog:
         """These waiting messages are dealt with. (What sections know of them goes with the proof, or the record.)"""
         partition = self.partition(run.topic_number, run.partition)
         if partition is not None and partition.pending is not None:
-            for offset in range(run.first_offset, run.first_offset + run.count):
-                partition.pending.settle(offset)
+            if run.count == 1:
+                partition.pending.settle(run.first_offset)
+            else:
+                partition.pending.settle_run(run.first_offset, run.count)
 
     def _settled(self, record: control.Settled) -> None:
-        for number, index, offset in record.places:
-            self.complete(SourceRun(number, index, offset, 1))
+        for place, offsets in bits_by_queue(record.places).items():
+            partition = self.partition(*place)
+            if partition is not None and partition.pending is not None:
+                partition.pending.settle_all(offsets)
 
     def _producer_advanced(self, record: control.ProducerAdvanced) -> None:
         partition = self.partition(record.number, record.partition)

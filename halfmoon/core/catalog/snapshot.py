@@ -14,6 +14,7 @@ as lost.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -26,6 +27,9 @@ from halfmoon.core.crc import crc32c
 from halfmoon.core.pending import PendingSet
 from halfmoon.core.producer_state import Producer, Producers
 from halfmoon.core.storage.files import FileSystem, read_file, write_file
+from halfmoon.core.storage.frame import BadFrameError, Kind
+from halfmoon.core.storage.scan import read_frame
+from halfmoon.core.storage.segment import Segment
 from halfmoon.core.transactions.partition import PartitionTransactions
 from halfmoon.schema import control
 from halfmoon.schema.snapshot import (
@@ -195,6 +199,23 @@ def parts(data: bytes) -> Iterator[control.SnapshotPart]:
     """`data` as control records, for the head of a segment."""
     for at in range(0, len(data), PART_BYTES):
         yield control.SnapshotPart(data[at : at + PART_BYTES])
+
+
+def at_head(segment: Segment) -> Snapshot | None:
+    """The snapshot at the head of a segment, if it is there and whole."""
+    data = b""
+    position, generation = segment.start, 0
+    with contextlib.suppress(BadFrameError, msgspec.DecodeError):
+        while position < segment.end:
+            frame, payload = read_frame(segment, position, generation)
+            record = control.decode(payload) if frame.kind == Kind.CONTROL else None
+            if not isinstance(record, control.SnapshotPart):
+                return None
+            data += record.data
+            if frame.part == frame.parts - 1:
+                return decode(data)
+            position, generation = frame.end, frame.generation
+    return None
 
 
 def save(fs: FileSystem, data: bytes) -> None:

@@ -13,5 +13,5 @@ with these.
 
 Transactional ids, what a request may do to one, and how a transaction ends in the log are services/transactions. All
 partitions are here and the log is one, so the markers of a transaction, the offsets it commits and its end are one
-frame group: a commit is atomic, and there are no states of one that is prepared.
+frame group: a commit is atomic. Only large ones are prepared first.
 """

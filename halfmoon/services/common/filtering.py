@@ -34,7 +34,7 @@ Found = tuple[int, Record]
 def matching(batch: Buffer, message_filter: MessageFilter, *, max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT) -> list[int]:
     """Indexes of the records that match, ascending. A control batch's are looked at too: the caller knows the header.
 
-    Raises BrokerError as `records.iter_records`, but only for what had to be read; and whatever the filter raises.
+    Raises BrokerError as `batches.iter_records`, but only for what had to be read; and whatever the filter raises.
     """
     body = bytes(batch_body(batch, max_bytes=max_bytes))
     return [index for part in matches(body, parse_header(batch), message_filter) for index, _ in part]

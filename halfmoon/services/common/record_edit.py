@@ -70,7 +70,7 @@ def build_in_slices(rows: Sequence[Row]) -> Slices[bytes]:
 def map_records(batch: Buffer, fn: Callable[[Record], Record]) -> bytes:
     """The batch with each record as `fn(record)` gives it back: with another key, value or headers
     (`record._replace(value=…)`). All else stays: which records there are, their offsets and timestamps, the codec, and
-    what the batch says of its producer and transaction. Raises BrokerError as `records.iter_records`, TypeError where
+    what the batch says of its producer and transaction. Raises BrokerError as `batches.iter_records`, TypeError where
     `fn` gives something else than a record."""
     header = parse_header(batch)
     body = bytes(batch_body(batch))
@@ -91,7 +91,7 @@ def rewrite(batch: Buffer, search: HeaderSearch, change: Callable[[int, Record],
     the headers searched for: the same record (its bytes stay), one with other headers, or None to leave it out.
 
     None if nothing is left. Offset deltas stay, so holes arise; the batch ends with its last record. Codec, producer
-    fields, base timestamp and the type of timestamp stay. Raises BrokerError as `records.iter_records`.
+    fields, base timestamp and the type of timestamp stay. Raises BrokerError as `batches.iter_records`.
     """
     header = parse_header(batch)
     if header.record_count == 1:
@@ -198,7 +198,7 @@ def _corrected(
 
 
 def without_headers(batch: Buffer, search: HeaderSearch, prefix: str) -> bytes:
-    """The batch without headers whose names begin so. Raises BrokerError as `records.iter_records`."""
+    """The batch without headers whose names begin so. Raises BrokerError as `batches.iter_records`."""
     return finish(without_headers_in_slices(batch, search, prefix))
 
 

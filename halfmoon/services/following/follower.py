@@ -26,6 +26,7 @@ from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.records.batch_header import CONTROL, TRANSACTIONAL, parse_header
 from halfmoon.core.relay import Load
+from halfmoon.core.steps import finish
 from halfmoon.core.storage.ahead import Ahead
 from halfmoon.core.storage.frame import Frame, Kind
 from halfmoon.core.storage.frame_reading import WholeFrame
@@ -140,14 +141,7 @@ class Follower:
         """Show what is durable and near, and save, waiting for it. Raises OSError."""
         if self._upto() - self.position <= AHEAD_BYTES:
             self._save_due = True
-            steps = self.run()
-            value: Any = None
-            while True:
-                try:
-                    load = steps.send(value)
-                except StopIteration:
-                    return
-                value = None if load is None else load()
+            finish(self.run())
 
     # -- following -------------------------------------------------------------------------------------------------
 

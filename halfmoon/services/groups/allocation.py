@@ -159,8 +159,12 @@ def check_assignment(
     if set(assignment) != set(members):
         strange = set(assignment) ^ set(members)
         raise ValueError(f"the assignment's members are not the group's: {', '.join(sorted(strange))}")
-    owners: dict[Queue, str] = {}
     known = set(queues)
+    given = [queue for owned in assignment.values() for queue in owned]
+    distinct = set(given)
+    if len(distinct) == len(given) and distinct <= known:
+        return
+    owners: dict[Queue, str] = {}
     for member, owned in assignment.items():
         for queue in owned:
             if queue not in known:
@@ -185,7 +189,10 @@ def sorted_members(members: Iterable[str]) -> list[str]:
 
 def sorted_queues(queues: Iterable[Queue]) -> list[Queue]:
     """Each queue once, ordered as RocketMQ's `MessageQueue.compareTo`: topic, broker's name, queue id."""
-    return sorted(set(queues), key=lambda queue: (_java_order(queue.topic), _java_order(queue.broker), queue.queue_id))
+    once = dict.fromkeys(queues)  # which keeps their order: most often they are sorted already
+    if all(name.isascii() for name in {queue.topic for queue in once} | {queue.broker for queue in once}):
+        return sorted(once)
+    return sorted(once, key=lambda queue: (_java_order(queue.topic), _java_order(queue.broker), queue.queue_id))
 
 
 def _java_order(text: str) -> bytes:

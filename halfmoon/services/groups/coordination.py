@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
 
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.groups import JOIN, UNREVOKED, ConsumerGroupChange, GroupRecord, Place
@@ -46,6 +49,8 @@ from halfmoon.services.groups.subscription import CONSUMER_PROTOCOL_TYPE
 
 log = logging.getLogger(__name__)
 
+DoneT = TypeVar("DoneT")
+Act = Callable[[ConsumerGroup, ConsumerHeartbeat, Step], DoneT]
 CONSUMER_TYPE = "consumer"
 """The type of a group of the new protocol, in the words of ListGroups v5."""
 
@@ -128,6 +133,22 @@ class Coordination:
 
     # -- the new protocol --------------------------------------------------------------------------------------------
 
+    def takes_long(self, request: ConsumerHeartbeat) -> bool:
+        """Whether a heartbeat may set going what takes long: then it is to be announced."""
+        return request.epoch >= JOIN and self.rebalancing.takes_long(self._consumer.get(request.group), request)
+
+    def announce(self, request: ConsumerHeartbeat, mono_ms: int) -> tuple[ConsumerHeartbeat, list[Effect]]:
+        """The first part of a heartbeat that takes long: the group is assigned anew. `save_again` and, with the request
+        that is returned, `consumer_heartbeat` follow in other turns, as if the member had said the same twice: whatever
+        happens in between, its answer is right."""
+        step = Step(mono_ms)
+        try:
+            self._heartbeats.check(request)
+            request = replace(request, member_id=self._in_group(request, step, self._heartbeats.announce))
+        except BrokerError:
+            pass  # which `consumer_heartbeat` tells
+        return request, step.effects
+
     def consumer_heartbeat(self, request: ConsumerHeartbeat, token: object, mono_ms: int) -> list[Effect]:
         """A member of the new protocol joins, stays or leaves. `token` is answered with a ConsumerHeartbeatResult."""
         step = Step(mono_ms)
@@ -145,12 +166,17 @@ class Coordination:
             if group is None:
                 raise BrokerError(Fault.GROUP_ID_NOT_FOUND, f"Group {request.group} not found.")
             return self._heartbeats.leave(group, request, step)
+        return self._in_group(request, step, self._heartbeats.heartbeat)
+
+    def _in_group(self, request: ConsumerHeartbeat, step: Step, what: Act[DoneT]) -> DoneT:
+        """Do something with the group of a member that joins or stays."""
+        group = self._consumer.get(request.group)
         if group is None:
             if request.epoch != JOIN:
                 raise BrokerError(Fault.GROUP_ID_NOT_FOUND, f"Group {request.group} is not a consumer group.")
             group = self._upgraded(request.group, step)
         try:
-            return self._heartbeats.heartbeat(group, request, step)
+            return what(group, request, step)
         finally:
             if not group.members and not group.epoch:
                 self.rebalancing.take_out(group)  # a group to which nothing has ever happened leaves no trace

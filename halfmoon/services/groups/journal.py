@@ -1,6 +1,9 @@
 """What the coordinator decides, carried out: group states are written to the log, and answers wait until what they rest
 on is durable.
 
+A rebalance may answer thousands at once. Those for whom a turn of the loop is too short are answered in the next ones,
+in the same order; what they are told was decided, and written, before.
+
 A group of which the last change could not be written is refused every answer until a write succeeds: no member may be
 told a generation that could come again after a crash.
 """
@@ -9,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from halfmoon.core.append import Appender
@@ -46,13 +50,16 @@ class GroupJournal:
         turn: Turn,
         timers: Timers,
         clock: Clock,
+        put_off: Callable[[Callable[[], None]], bool],
         logger: logging.Logger,
     ) -> None:
+        """`put_off(work)`: whether this turn has taken long enough, so that it does this later (HoldService)."""
         self._coordination = coordination
         self._appender = appender
         self._turn = turn
         self._timers = timers
         self._clock = clock
+        self._put_off = put_off
         self._logger = logger
         self._written = 0
         """Where the last group state is."""
@@ -99,6 +106,10 @@ class GroupJournal:
         reply = asked.reply
 
         def send(error: BrokerError | None) -> None:
+            if not self._put_off(partial(answer, error)):
+                answer(error)
+
+        def answer(error: BrokerError | None) -> None:
             if error is None:
                 reply(result)
             elif isinstance(result, JoinResult):

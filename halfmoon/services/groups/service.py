@@ -130,21 +130,37 @@ class GroupService:
 
     def consumer_heartbeat(self, request: ConsumerHeartbeat, reply: Callable[[ConsumerHeartbeatResult], None]) -> None:
         """A member of the new protocol joins, stays or leaves."""
-        if self._names.taken_by_another(request.group, self):
-            reply(ConsumerHeartbeatResult(Fault.GROUP_ID_NOT_FOUND, f"Group {request.group} is not a consumer group."))
-            return
-        if self._names.other_protocol.has_members(request.group):
-            reply(
-                ConsumerHeartbeatResult(
-                    Fault.GROUP_ID_NOT_FOUND, f"Group {request.group} has members that speak another protocol."
-                )
-            )
+        refused = self._refused(request.group)
+        if refused is not None:
+            reply(ConsumerHeartbeatResult(Fault.GROUP_ID_NOT_FOUND, refused))
             return
         if request.epoch == 0:
             self._names.other_protocol.write_offsets(request.group)
         self._journal.write_again(request.group)
         asked = Asked(request.group, reply)
         self._journal.carry_out(self.coordinator.consumer_heartbeat(request, asked, self._clock.mono_ms()))
+
+    def takes_long(self, request: ConsumerHeartbeat) -> bool:
+        """Whether `announce` is to be carried out before `consumer_heartbeat`."""
+        return self.coordinator.takes_long(request) and self._refused(request.group) is None
+
+    def announce(self, request: ConsumerHeartbeat) -> Pauses[ConsumerHeartbeat]:
+        """What takes long in a heartbeat, in several turns (`Coordination.announce`). Returns the request for
+        `consumer_heartbeat`."""
+        request, effects = self.coordinator.announce(request, self._clock.mono_ms())
+        self._journal.carry_out(effects)
+        yield
+        self._journal.carry_out(self.coordinator.save_again(request.group))
+        yield
+        return request
+
+    def _refused(self, group: str) -> str | None:
+        """Why a member of the new protocol cannot be in a group, if it cannot."""
+        if self._names.taken_by_another(group, self):
+            return f"Group {group} is not a consumer group."
+        if self._names.other_protocol.has_members(group):
+            return f"Group {group} has members that speak another protocol."
+        return None
 
     def leave(self, group: str, members: Sequence[tuple[str, str | None]]) -> Left:
         """Per member what became of it: member id, instance id, and why it could not leave, if so."""

@@ -29,6 +29,8 @@ OFFSET_VALUE, GROUP_VALUE, CONSUMER_GROUP_VALUE, TRANSACTION_VALUE = 3, 3, 0, 0
 STATUS: Mapping[TransactionState, int] = {
     TransactionState.EMPTY: 0,
     TransactionState.ONGOING: 1,
+    TransactionState.PREPARE_COMMIT: 2,
+    TransactionState.PREPARE_ABORT: 3,
     TransactionState.COMPLETE_COMMIT: 4,
     TransactionState.COMPLETE_ABORT: 5,
 }

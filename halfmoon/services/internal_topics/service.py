@@ -17,7 +17,8 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from halfmoon.core.append import Appender, Piece
+from halfmoon.core.append import Appender
+from halfmoon.core.append_types import Piece
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Topic
 from halfmoon.core.clock import Clock

@@ -48,6 +48,8 @@ class InternalTopicsState(CatalogSection):
         control.GroupDeleted,
         control.TransactionalIdInitialized,
         control.TransactionGrown,
+        control.TransactionPrepared,
+        control.TransactionOffsetsEnded,
         control.TransactionEnded,
         control.TransactionalIdsExpired,
         control.InternalWritten,
@@ -80,6 +82,10 @@ class InternalTopicsState(CatalogSection):
             if isinstance(record, control.TransactionEnded) and record.committed and self.keeps(OFFSETS_TOPIC):
                 pending = self._transactions.pending.get(record.name, {})
                 self._add(self._offset(group, place) for group, places in pending.items() for place in places)
+        elif isinstance(record, control.TransactionOffsetsEnded):
+            if record.committed and self.keeps(OFFSETS_TOPIC):
+                places = self._transactions.pending.get(record.name, {}).get(record.group, {})
+                self._add(self._offset(record.group, place) for place in places)
         elif self.keeps(OFFSETS_TOPIC):
             self._add(self._of_groups(record))
 
@@ -143,6 +149,7 @@ class InternalTopicsState(CatalogSection):
 _OF_TRANSACTIONS = (
     control.TransactionalIdInitialized,
     control.TransactionGrown,
+    control.TransactionPrepared,
     control.TransactionEnded,
     control.TransactionalIdsExpired,
 )

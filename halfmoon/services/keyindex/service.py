@@ -23,6 +23,7 @@ from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.features import Feature
 from halfmoon.core.partition_reader import PartitionReader
 from halfmoon.core.relay import Load, Relays
+from halfmoon.core.steps import finish
 from halfmoon.core.storage import frame
 from halfmoon.core.storage.ahead import Ahead
 from halfmoon.core.storage.frame import HEADER_BYTES, INDEXED, BadFrameError, Frame, Kind
@@ -207,14 +208,7 @@ class KeyIndex:
     def finish(self) -> None:
         """At a clean stop: write what is left, waiting for it. Raises OSError."""
         self._relays.remove(self)
-        steps = self._follow()
-        value: Any = None
-        while True:
-            try:
-                load = steps.send(value)
-            except StopIteration:
-                break
-            value = None if load is None else load()
+        finish(self._follow())
         if self._tail.upto > self._tail.start:
             self._files.add(self._files.write(self._tail))
             self._remove_superseded()

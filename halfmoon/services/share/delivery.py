@@ -5,8 +5,8 @@ loses an acknowledgement nor passes over a record that has none: what was acquir
 again. Where a group begins is written down, too, when it first looks at a partition: Kafka works it out anew after a
 restart as long as nothing was acknowledged, and with `latest` passes over what came meanwhile.
 
-Locks end by timers, one a share partition. They are not in the wheel of scheduled messages (core/due_times.py): a lock
-is over after a restart anyway, so only memory has it.
+Locks end by timers, one a share partition. They are not in the wheel of scheduled messages (waiting/due_times.py):
+a lock is over after a restart anyway, so only memory has it.
 
 Requests that wait for records (core/hold.py) wait for share partitions, and are woken in the order of coming as long as
 there is something for the next: one record wakes one of two hundred.
@@ -32,7 +32,7 @@ from halfmoon.services.share.delivery_state import AVAILABLE, DEAD_LETTER_PENDIN
 from halfmoon.services.share.options import Options, ShareOptions
 from halfmoon.services.share.parts import Part, Parts, Place
 from halfmoon.services.share.reading import Found, Loading, Lost, Reading
-from halfmoon.services.share.share_partition import Acknowledgement, Demand, Extent, accepted
+from halfmoon.services.share.share_partition import Demand, Extent, Stretch, accepted
 
 LOOKS = 20
 """A fetch that finds nothing but holes and markers looks on so often before it returns to the loop."""
@@ -230,10 +230,10 @@ class ShareDelivery:
 
     # -- what becomes of records ---------------------------------------------------------------------------------------
 
-    def acknowledge(self, part: Part, member: str, batches: Sequence[Acknowledgement], options: Options) -> int:
+    def acknowledge(self, part: Part, member: str, said: Sequence[Stretch], options: Options) -> int:
         """Returns the log position to wait for. Raises BrokerError, and nothing is changed then."""
         mark, start = part.mark(), part.start
-        changed = part.acknowledge(member, batches, options.terms, self._clock.mono_ms())
+        changed = part.acknowledge(member, said, options.terms, self._clock.mono_ms())
         position = 0
         if changed:
             position = self._write(part, mark, changed)
@@ -241,7 +241,7 @@ class ShareDelivery:
             self._watch(part)
         if self.events.acknowledged:
             group, partition = part.place
-            tell(self.events.acknowledged, group, partition.topic.name, partition.index, accepted(batches, start))
+            tell(self.events.acknowledged, group, partition.topic.name, partition.index, accepted(said, start))
         return position
 
     def _write(self, part: Part, mark: Mark, changed: list[Saved]) -> int:

@@ -115,37 +115,37 @@ class DeliveryState:
         """Replace the parts of runs that lie in (first, end, what) by what `how` makes of each of them, given the
         stretch's `what`. The stretches ascend and do not overlap."""
         runs, made, counts = self.runs, list[Run](), self.counts
-        at = 0
+        size, at = len(runs), 0
         rest: Run | None = None
         """What the stretch before has left of a run; `at` is the one behind it."""
         for first, end, what in stretches:
-            if rest is not None and rest.end <= first:
+            if rest is not None and rest[1] <= first:
                 append(made, rest)
                 rest = None
-            if rest is None:
-                low = max(at, bisect_right(runs, first, at, key=_first) - 1)
+            if rest is None and at < size and runs[at][1] <= first:  # else the next run it is
+                low = bisect_right(runs, first, at, key=_first) - 1
                 _extend(made, runs, at, low)
                 at = low
-            while True:
+            while rest is not None or at < size:
                 if rest is None:
-                    if at == len(runs):
-                        break
                     rest = runs[at]
                     at += 1
-                if rest.first >= end:
+                low, high = rest[:2]
+                if low >= end:
                     break
-                if rest.end <= first:
+                if high <= first:
                     append(made, rest)
                     rest = None
                     continue
-                if rest.first < first:
-                    append(made, rest._replace(end=first))
-                    rest = rest._replace(first=first)
-                piece = rest if rest.end <= end else rest._replace(end=end)
-                rest = None if rest.end <= end else rest._replace(first=end)
+                if low < first:
+                    append(made, Run(low, first, *rest[2:]))
+                    low = first
+                piece = rest if low == rest[0] and high <= end else Run(low, min(high, end), *rest[2:])
+                rest = None if high <= end else Run(end, high, *rest[2:])
                 settled = how(piece, what)
-                counts[piece.state] -= piece.end - piece.first
-                counts[settled.state] += piece.end - piece.first
+                count = piece[1] - low
+                counts[piece[2]] -= count
+                counts[settled[2]] += count
                 append(made, settled)
         if rest is not None:
             append(made, rest)
@@ -206,8 +206,8 @@ def append(runs: list[Run], run: Run) -> None:
     """Put a run behind the others, as a part of the last one if they are alike."""
     if runs:
         last = runs[-1]
-        if last[2:] == run[2:] and last.end == run.first:
-            runs[-1] = last._replace(end=run.end)
+        if last[1] == run[0] and last[2] == run[2] and last[3:] == run[3:]:
+            runs[-1] = Run(last[0], *run[1:])
             return
     runs.append(run)
 

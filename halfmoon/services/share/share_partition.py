@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from halfmoon.core.steps import Pauses
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.share.delivery_state import (
     ACQUIRED,
@@ -90,6 +91,12 @@ class Acknowledgement(NamedTuple):
     first: int
     last: int
     types: Sequence[int]
+
+
+Stretch = tuple[int, int, int]
+"""The offsets [first, end), acknowledged with this type."""
+READ_AT_ONCE = 256
+"""Acknowledgements that are read from one pause to the next: a few tenths of a millisecond."""
 
 
 class SharePartition(DeliveryState):
@@ -194,16 +201,12 @@ class SharePartition(DeliveryState):
 
     # -- taking back ---------------------------------------------------------------------------------------------------
 
-    def acknowledge(self, member: str, batches: Sequence[Acknowledgement], terms: Terms, now_ms: int) -> list[Saved]:
-        """All of it, or nothing: raises BrokerError(INVALID_REQUEST, INVALID_RECORD_STATE). What lies below `start` is
-        passed over."""
-        stretches = [
-            (max(first, self.start), end, kind)
-            for batch in _checked(batches, terms)
-            for first, end, kind in _stretches(batch)
-            if end > self.start
-        ]
-        for first, end, _ in stretches:
+    def acknowledge(self, member: str, said: Sequence[Stretch], terms: Terms, now_ms: int) -> list[Saved]:
+        """All of what was said (`stretches_of`), or nothing: raises BrokerError(INVALID_REQUEST, INVALID_RECORD_STATE).
+        What lies below `start` is passed over."""
+        start = self.start
+        stretches = [each if each[0] >= start else (start, each[1], each[2]) for each in said if each[1] > start]
+        for first, end in _joined(stretches, self.end):
             self._check_acquired(member, first, end)
         changed: list[Saved] = []
 
@@ -250,11 +253,9 @@ class SharePartition(DeliveryState):
         if not self.has_acquired:
             self.next_deadline_ms = None
         written: list[Saved] = []
-        for each in changed:
-            first, end = each[:2]
-            if end <= self.start:
-                written.append(each)
-                continue
+        above = [each for each in changed if each[1] > self.start]
+        written += changed[: len(changed) - len(above)]
+        for first, end in _joined(above, self.end):
             for run in self.between(max(first - 1, self.start), end + 1):
                 if run.state == FINISHED:
                     piece = run[:4]
@@ -314,10 +315,12 @@ def _settled(run: Run, kind: int, terms: Terms) -> Run:
     return Run(first, end, EXHAUSTED if kind == RELEASE else REJECTED, count)
 
 
-def _checked(batches: Sequence[Acknowledgement], terms: Terms) -> Sequence[Acknowledgement]:
-    """Raises BrokerError(INVALID_REQUEST) (KafkaApis.validateAcknowledgementBatches)."""
+def stretches_of(batches: Sequence[Acknowledgement], terms: Terms) -> Pauses[list[Stretch]]:
+    """What acknowledgements say, in slices; it depends on nothing but the group's terms. Raises
+    BrokerError(INVALID_REQUEST, INVALID_RECORD_STATE) (KafkaApis.validateAcknowledgementBatches)."""
     before = -1
-    for first, last, types in batches:
+    found: list[Stretch] = []
+    for at, (first, last, types) in enumerate(batches, 1):
         if first < 0 or first > last or first < before:
             raise BrokerError(Fault.INVALID_REQUEST, "acknowledged offsets must ascend")
         if first == before:
@@ -331,30 +334,35 @@ def _checked(batches: Sequence[Acknowledgement], terms: Terms) -> Sequence[Ackno
         if RENEW in types and not terms.renew:
             raise BrokerError(Fault.INVALID_REQUEST, "lock renewal is off for this group")
         before = last
-    return batches
+        if len(types) == 1:
+            found.append((first, last + 1, types[0]))
+        else:
+            begin = 0
+            for upto in range(1, len(types) + 1):
+                if upto == len(types) or types[upto] != types[begin]:
+                    found.append((first + begin, first + upto, types[begin]))
+                    begin = upto
+        if not at % READ_AT_ONCE:
+            yield
+    return found
 
 
-def _stretches(batch: Acknowledgement) -> Iterator[tuple[int, int, int]]:
-    """(first, end, type) of neighbours that are acknowledged alike."""
-    first, last, types = batch
-    if len(types) == 1:
-        yield first, last + 1, types[0]
-        return
-    begin = 0
-    for at in range(1, len(types) + 1):
-        if at == len(types) or types[at] != types[begin]:
-            yield first + begin, first + at, types[begin]
-            begin = at
+def _joined(stretches: Iterable[Sequence[int]], upto: int) -> Iterator[tuple[int, int]]:
+    """The (first, end) of those, which ascend, that lie end to end are one, but for one that goes beyond `upto`."""
+    first = end = -1
+    for stretch in stretches:
+        if stretch[0] != end or stretch[1] > upto:
+            if end > first:
+                yield first, end
+            first = stretch[0]
+        end = stretch[1]
+    if end > first:
+        yield first, end
 
 
-def accepted(batches: Sequence[Acknowledgement], start: int) -> int:
+def accepted(said: Iterable[Stretch], start: int) -> int:
     """How many messages these accept, of those from `start` on."""
-    return sum(
-        end - max(first, start)
-        for batch in batches
-        for first, end, kind in _stretches(batch)
-        if kind == ACCEPT and end > start
-    )
+    return sum(end - max(first, start) for first, end, kind in said if kind == ACCEPT and end > start)
 
 
 def _batch_end(batches: Sequence[Extent], offset: int) -> int:

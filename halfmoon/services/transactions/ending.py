@@ -4,14 +4,17 @@
 
 With the record the offsets count that the transaction commits. So after a crash all of it is there or nothing.
 
+A large transaction ends in slices (`prepared`), and its markers are frames of their own.
+
 Knows no requests and no time-outs: it is told which identity the producer has afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
-from halfmoon.core.append import Appender, Piece
+from halfmoon.core.append import Appender
+from halfmoon.core.append_types import Piece
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clock import Clock
@@ -43,7 +46,7 @@ class TransactionEndings:
         """End a transaction; `identity` is its producer's from then on. Raises BrokerError(KAFKA_STORAGE_ERROR);
         nothing has changed then."""
         now_ms = self._clock.wall_ms()
-        written = [partition for place in entry.partitions if (partition := self._open_at(place, entry)) is not None]
+        written = self._written(entry, entry.partitions)
         batch = marker.build(
             entry.producer_id, rules.marker_epoch(entry, identity), self._log.generation, now_ms, committed=commit
         )
@@ -55,6 +58,30 @@ class TransactionEndings:
             _marked(piece, offset, now_ms, committed=commit)
         self._turn.when_durable(position, lambda error: None if error else self._hold.look_at(written))
         return position
+
+    def mark(self, entry: TransactionalId, places: Iterable[tuple[int, int]], *, commit: bool) -> None:
+        """Write the markers of a prepared transaction in these of its partitions; each for itself, so that what a crash
+        leaves of them counts. Raises BrokerError."""
+        assert entry.after is not None
+        now_ms = self._clock.wall_ms()
+        batch = marker.build(
+            entry.producer_id, rules.marker_epoch(entry, entry.after), self._log.generation, now_ms, committed=commit
+        )
+        written = self._written(entry, places)
+        if not written:
+            return
+        for partition in written:
+            position = self._append_marker(partition, batch, now_ms, committed=commit)
+        self._turn.when_durable(position, lambda error: None if error else self._hold.look_at(written))
+
+    def _append_marker(self, partition: Partition, batch: bytearray, now_ms: int, *, committed: bool) -> int:
+        piece, offset = _marker(partition, batch), partition.next_offset
+        position = self._appender.append_group([piece], now_ms, small=True)
+        _marked(piece, offset, now_ms, committed=committed)
+        return position
+
+    def _written(self, entry: TransactionalId, places: Iterable[tuple[int, int]]) -> list[Partition]:
+        return [partition for place in places if (partition := self._open_at(place, entry)) is not None]
 
     def _open_at(self, place: tuple[int, int], entry: TransactionalId) -> Partition | None:
         """The partition, where the transaction has written something that is still there."""
@@ -73,16 +100,13 @@ class TransactionEndings:
 
     def _append_abort(self, partition: Partition, producer_id: int, epoch: int, now_ms: int) -> int:
         batch = marker.build(producer_id, epoch, self._log.generation, now_ms, committed=False)
-        piece, offset = _marker(partition, batch), partition.next_offset
-        position = self._appender.append_group([piece], now_ms, small=True)
-        _marked(piece, offset, now_ms, committed=False)
-        return position
+        return self._append_marker(partition, batch, now_ms, committed=False)
 
-    def abort_unowned(self, ongoing: Mapping[str, TransactionalId]) -> list[tuple[Partition, int]]:
+    def abort_unowned(self, owners: Iterable[TransactionalId]) -> list[tuple[Partition, int]]:
         """Abort transactions that are open in a partition and that no transactional id knows of: corruption has taken
         its records. Returns partition and producer id of each. Raises BrokerError."""
         now_ms = self._clock.wall_ms()
-        known = {(entry.producer_id, place) for entry in ongoing.values() for place in entry.partitions}
+        known = {(entry.producer_id, place) for entry in owners for place in entry.partitions}
         aborted = []
         for partition in self._catalog.partitions():
             place = partition.topic.number, partition.index

@@ -5,8 +5,8 @@
       │  a group added   ▼                    │ a partition or a group added: Ongoing again
       └── InitProducerId ◄────────────────────┘
 
-The states' names are Kafka's, as clients see them. PrepareCommit and PrepareAbort do not occur: an end is one frame
-group.
+The states' names are Kafka's, as clients see them. The end of a large transaction is not one frame group: between
+Ongoing and the end it is PrepareCommit or PrepareAbort (`prepared`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ from halfmoon.schema.transactions import Identity, TransactionState
 class TransactionalId:
     """One transactional id, as it is now. Times are Unix ms; partitions are (topic number, partition)."""
 
-    __slots__ = ("groups", "identity", "name", "partitions", "saved", "start_ms", "state", "timeout_ms", "update_ms")
+    __slots__ = (
+        "after", "groups", "identity", "name", "partitions", "saved", "start_ms", "state", "timeout_ms", "update_ms"
+    )  # fmt: skip
 
     def __init__(self, name: str, identity: Identity, timeout_ms: int, update_ms: int) -> None:
         self.name = name
         self.identity = identity
+        self.after: Identity | None = None
+        """Of a prepared transaction: the identity once it has ended."""
         self.timeout_ms = timeout_ms
         self.state = TransactionState.EMPTY
         self.partitions: dict[tuple[int, int], None] = {}
@@ -48,6 +52,15 @@ class TransactionalId:
         return self.state is TransactionState.ONGOING
 
     @property
+    def is_prepared(self) -> bool:
+        return self.after is not None
+
+    @property
+    def present(self) -> Identity:
+        """Whom requests are to come from: whoever prepares an end fences with it."""
+        return self.identity if self.after is None else self.after
+
+    @property
     def due_ms(self) -> int:
         """When an ongoing transaction has taken too long."""
         return self.start_ms + self.timeout_ms
@@ -60,9 +73,15 @@ class TransactionalId:
         self.groups.update(dict.fromkeys(groups))
         self.update_ms = now_ms
 
+    def prepare(self, identity: Identity, now_ms: int, *, committed: bool) -> None:
+        self.state = TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT
+        self.after = identity
+        self.update_ms = now_ms
+
     def end(self, identity: Identity, now_ms: int, *, committed: bool) -> None:
         self.state = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
         self.identity = identity
+        self.after = None
         self.partitions = {}
         self.groups = {}
         self.update_ms = now_ms

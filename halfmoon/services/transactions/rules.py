@@ -5,7 +5,7 @@ the next epoch) and KIP-890 (each end bumps the epoch, so that what was sent bef
 
 A decision is the identity that comes next, or BrokerError: INVALID_PRODUCER_ID_MAPPING for an id or a producer id that
 does not belong to it, PRODUCER_FENCED for an epoch that is not the present one, INVALID_TXN_STATE for an end where
-nothing is ongoing.
+nothing is ongoing, CONCURRENT_TRANSACTIONS while a prepared transaction has not ended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ def initialized(
     """
     if entry is None:
         return Identity(new_producer_id(), 0)
-    now = entry.identity
+    now = entry.present
+    if entry.is_prepared:
+        if expected is not None and expected[0] not in (now.producer_id, now.last_producer_id):
+            raise _fenced(entry, expected[1])
+        raise _still_ending(entry)
     if expected is None:
         if now.is_exhausted:
             return Identity(new_producer_id(), 0, now.producer_id)
@@ -48,12 +52,14 @@ def initialized(
 
 def check_producer(entry: TransactionalId | None, producer_id: int, epoch: int) -> TransactionalId:
     """The entry, if this is its present producer."""
-    if entry is None or entry.producer_id != producer_id:
+    if entry is None or entry.present.producer_id != producer_id:
         raise BrokerError(
             Fault.INVALID_PRODUCER_ID_MAPPING, f"producer id {producer_id} does not belong to this transactional id"
         )
-    if entry.epoch != epoch:
+    if entry.present.epoch != epoch:
         raise _fenced(entry, epoch)
+    if entry.is_prepared:
+        raise _still_ending(entry)
     return entry
 
 
@@ -78,6 +84,8 @@ def ended(
     """
     if entry is None:
         raise BrokerError(Fault.INVALID_PRODUCER_ID_MAPPING, "this transactional id has no producer")
+    if entry.is_prepared and _is_asked_again(entry, producer_id, epoch, bumps=bumps):
+        raise _still_ending(entry) if entry.state is _prepared(commit=commit) else _nothing_to_end(entry, commit=commit)
     if not bumps:
         check_producer(entry, producer_id, epoch)
         if entry.is_ongoing:
@@ -85,7 +93,7 @@ def ended(
         if entry.state is _complete(commit=commit):
             return None
         raise _nothing_to_end(entry, commit=commit)
-    now = entry.identity
+    now = entry.present
     is_complete = entry.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
     overflowed = is_complete and (now.last_producer_id, now.epoch) == (producer_id, 0) and epoch == LAST_EPOCH
     if now.producer_id != producer_id and not overflowed:
@@ -97,7 +105,7 @@ def ended(
         if entry.state is _complete(commit=commit):
             return None
         raise _nothing_to_end(entry, commit=commit)
-    if epoch != now.epoch:
+    if epoch != now.epoch or entry.is_prepared:
         raise _fenced(entry, epoch)
     if commit and not entry.is_ongoing:
         raise _nothing_to_end(entry, commit=commit)
@@ -125,13 +133,29 @@ def after_marker(entry: TransactionalId, epoch: int) -> Identity:
     return Identity(entry.producer_id, epoch, NO_PRODUCER, entry.epoch)
 
 
+def _is_asked_again(entry: TransactionalId, producer_id: int, epoch: int, *, bumps: bool) -> bool:
+    """Whether an end comes from the present producer, or from whoever asked for the end that bumps its epoch."""
+    asking = (entry.identity, entry.present) if bumps else (entry.present,)
+    return any((producer_id, epoch) == (each.producer_id, each.epoch) for each in asking)
+
+
+def _prepared(*, commit: bool) -> TransactionState:
+    return TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
+
+
 def _complete(*, commit: bool) -> TransactionState:
     return TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
 
 
 def _fenced(entry: TransactionalId, epoch: int) -> BrokerError:
     return BrokerError(
-        Fault.PRODUCER_FENCED, f"epoch {epoch} of transactional id '{entry.name}', current is {entry.epoch}"
+        Fault.PRODUCER_FENCED, f"epoch {epoch} of transactional id '{entry.name}', current is {entry.present.epoch}"
+    )
+
+
+def _still_ending(entry: TransactionalId) -> BrokerError:
+    return BrokerError(
+        Fault.CONCURRENT_TRANSACTIONS, f"transactional id '{entry.name}' is {entry.state.value}: ask again soon"
     )
 
 

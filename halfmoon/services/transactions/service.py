@@ -1,7 +1,8 @@
 """Producers' transactions carried out on the log (core/transactions says what the words mean, `rules` decides).
 
-Whatever a client is told of a transaction is in the log before. An end is one frame group (`ending`). So what was
-ongoing before a crash is ongoing still, until its producer ends it or it has taken too long.
+Whatever a client is told of a transaction is in the log before. An end is one frame group (`ending`), but for large
+transactions (`prepared`). So what was ongoing before a crash is ongoing still, until its producer ends it or it has
+taken too long.
 
     append → partition added (a record of its own, at the first batch) → batch
     end    → [marker, …, TransactionEnded]
@@ -18,7 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from halfmoon.config.settings import Settings
-from halfmoon.core.append import Appender, TransactionalProducer
+from halfmoon.core.append import Appender
+from halfmoon.core.append_types import TransactionalProducer
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clock import Clock
 from halfmoon.core.features import Feature
@@ -32,13 +34,14 @@ from halfmoon.schema.transactions import Identity
 from halfmoon.services.transactions import metrics, rules
 from halfmoon.services.transactions.ending import TransactionEndings
 from halfmoon.services.transactions.entry import TransactionalId
+from halfmoon.services.transactions.prepared import PreparedTransactions, Told
 from halfmoon.services.transactions.state import TransactionsState
 from halfmoon.services.transactions.timeouts import Timeouts
 
 MAX_PARTITIONS = 32_000
-"""Of one transaction: their markers are one frame group."""
+"""Of one transaction."""
 AT_ONCE = 100
-"""So many are aborted in one go that have taken too long, …"""
+"""So many are aborted in one go that have taken too long, or fewer with so many partitions together, …"""
 IDS_AT_ONCE = 1_000
 """… and so many ids forgotten that nobody has used."""
 NAMED = 5
@@ -54,6 +57,7 @@ class TransactionService:
         self,
         state: TransactionsState,
         endings: TransactionEndings,
+        prepared: PreparedTransactions,
         log: WriteSide,
         appender: Appender,
         timers: Timers,
@@ -63,6 +67,7 @@ class TransactionService:
     ) -> None:
         self._state = state
         self._endings = endings
+        self._prepared = prepared
         self._log = log
         self._appender = appender
         self._timers = timers
@@ -78,6 +83,7 @@ class TransactionService:
         return Feature(
             "transactions",
             restore=self.restore,
+            start=self._prepared.start,
             timed=self,
             retain=self.retain,
             families=metrics.FAMILIES,
@@ -86,8 +92,9 @@ class TransactionService:
         )
 
     def _left_open(self) -> list[str]:
-        names = ", ".join(list(self._state.ongoing)[:NAMED])
-        more = f" and {len(self._state.ongoing) - NAMED} more" if len(self._state.ongoing) > NAMED else ""
+        left = [*self._state.ongoing, *self._state.prepared]
+        names = ", ".join(left[:NAMED])
+        more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
         return (
             [f"services.transactions is off, and readers of committed records wait for {names}{more}"] if names else []
         )
@@ -98,7 +105,8 @@ class TransactionService:
         for entry in self._state.ongoing.values():
             left_ms = min(max(0, entry.due_ms - wall_ms), entry.timeout_ms)
             self._timeouts.began(entry.name, mono_ms + left_ms)
-        for partition, producer_id in self._endings.abort_unowned(self._state.ongoing):
+        owners = (*self._state.ongoing.values(), *self._state.prepared.values())
+        for partition, producer_id in self._endings.abort_unowned(owners):
             self._logger.warning("event=transaction_without_owner partition=%r producer_id=%d", partition, producer_id)
 
     # -- who the producer is -------------------------------------------------------------------------------------------
@@ -107,7 +115,8 @@ class TransactionService:
         """A producer takes a transactional id, or asks for its next epoch: `expected` is the id and epoch it has. What
         was ongoing is aborted. (KIP-98, KIP-360.)
 
-        Raises BrokerError(INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, KAFKA_STORAGE_ERROR).
+        Raises BrokerError(INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, KAFKA_STORAGE_ERROR), and
+        CONCURRENT_TRANSACTIONS until a large transaction has ended.
         """
         longest_ms = self._settings.current.transactions.max_timeout_ms
         if not 0 < timeout_ms <= longest_ms:
@@ -119,6 +128,7 @@ class TransactionService:
             if expected is not None:
                 rules.check_present(entry, *expected)
             self._end(entry, rules.bumped(entry, self._new_producer_id), commit=False)
+        # Raises where that has only begun.
         identity = rules.initialized(entry, expected, self._new_producer_id)
         now_ms = self._clock.wall_ms()
         position = self._appender.append_control(control.TransactionalIdInitialized(name, identity, timeout_ms, now_ms))
@@ -135,7 +145,8 @@ class TransactionService:
     def add_partitions(self, name: str, producer_id: int, epoch: int, partitions: Sequence[Partition]) -> int:
         """Partitions become part of the transaction, which begins with the first. Returns the position to wait for.
 
-        Raises BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; INVALID_REQUEST over `MAX_PARTITIONS`.
+        Raises BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS; INVALID_REQUEST over
+        `MAX_PARTITIONS`.
         """
         entry = rules.check_producer(self._entry(name), producer_id, epoch)
         places = [(partition.topic.number, partition.index) for partition in partitions]
@@ -171,7 +182,7 @@ class TransactionService:
         """Make sure that a transactional batch, about to be appended, belongs to its producer's transaction.
 
         Raises BrokerError: INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH, TRANSACTION_ABORTABLE,
-        OUT_OF_ORDER_SEQUENCE_NUMBER.
+        OUT_OF_ORDER_SEQUENCE_NUMBER, CONCURRENT_TRANSACTIONS.
         """
         entry = self._entry(producer.transactional_id)
         try:
@@ -179,6 +190,8 @@ class TransactionService:
         except BrokerError as error:
             if error.fault is Fault.PRODUCER_FENCED:  # what producing clients understand
                 raise BrokerError(Fault.INVALID_PRODUCER_EPOCH, error.message) from None
+            if error.fault is Fault.CONCURRENT_TRANSACTIONS and not producer.adds_partitions:
+                raise BrokerError(Fault.NOT_ENOUGH_REPLICAS, error.message) from None  # which they try again after
             raise
         if entry.is_ongoing and (partition.topic.number, partition.index) in entry.partitions:
             return
@@ -221,11 +234,12 @@ class TransactionService:
 
     # -- how it ends ---------------------------------------------------------------------------------------------------
 
-    def end(self, name: str, producer_id: int, epoch: int, *, commit: bool, bumps: bool) -> tuple[Identity, int]:
+    def end(self, name: str, producer_id: int, epoch: int, *, commit: bool, bumps: bool) -> tuple[Identity, int | None]:
         """Commit or abort. `bumps`: the producer's epoch is raised with it (KIP-890). Returns who the producer is from
-        now on.
+        now on, and the position to wait for: None where it takes longer, and `when_ended` tells.
 
-        Raises BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, KAFKA_STORAGE_ERROR.
+        Raises BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, KAFKA_STORAGE_ERROR,
+        CONCURRENT_TRANSACTIONS.
         """
         entry = self._entry(name)
         identity = rules.ended(entry, producer_id, epoch, self._new_producer_id, commit=commit, bumps=bumps)
@@ -234,9 +248,17 @@ class TransactionService:
             return entry.identity, self._log.end
         return identity, self._end(entry, identity, commit=commit)
 
-    def _end(self, entry: TransactionalId, identity: Identity, *, commit: bool) -> int:
+    def when_ended(self, name: str, told: Told) -> None:
+        """See `PreparedTransactions`."""
+        self._prepared.when_ended(name, told)
+
+    def _end(self, entry: TransactionalId, identity: Identity, *, commit: bool) -> int | None:
         """Raises BrokerError(KAFKA_STORAGE_ERROR); nothing has changed then."""
-        position = self._endings.end(entry, identity, commit=commit)
+        position: int | None = None
+        if self._prepared.is_large(entry):
+            self._prepared.prepare(entry, identity, commit=commit)
+        else:
+            position = self._endings.end(entry, identity, commit=commit)
         self._timeouts.ended(entry.name)
         if commit:
             self.committed += 1
@@ -262,9 +284,10 @@ class TransactionService:
 
     def expire(self, mono_ms: int) -> None:
         """Abort what has taken too long, and fence its producer: some of it, if there is much."""
-        ended = 0
-        while ended < AT_ONCE and (name := self._timeouts.due(mono_ms)) is not None:
+        ended = partitions = 0
+        while max(ended, partitions) < AT_ONCE and (name := self._timeouts.due(mono_ms)) is not None:
             entry = self._state.by_name[name]
+            partitions += len(entry.partitions)
             try:
                 self._end(entry, rules.bumped(entry, self._new_producer_id), commit=False)
             except BrokerError as error:
@@ -300,10 +323,11 @@ class TransactionService:
 
     @property
     def ongoing(self) -> int:
-        return len(self._state.ongoing)
+        return len(self._state.ongoing) + len(self._state.prepared)
 
     @property
     def oldest_ms(self) -> int:
         """For how long the oldest of them has been open; 0 where none is."""
         now_ms = self._clock.wall_ms()
-        return max((now_ms - entry.start_ms for entry in self._state.ongoing.values()), default=0)
+        entries = (*self._state.ongoing.values(), *self._state.prepared.values())
+        return max((now_ms - entry.start_ms for entry in entries), default=0)

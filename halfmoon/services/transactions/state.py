@@ -9,13 +9,12 @@ import msgspec
 
 from halfmoon.core.catalog.section import CatalogSection
 from halfmoon.schema import control
-from halfmoon.schema.control import Committed
-from halfmoon.schema.snapshot import TransactionalIdState, encode
+from halfmoon.schema.snapshot import PreparedIdState, TransactionalIdState, encode
 from halfmoon.services.groups.state import GroupOffsets, GroupsState
 from halfmoon.services.transactions import rules
 from halfmoon.services.transactions.entry import TransactionalId
 
-_states = msgspec.msgpack.Decoder(list[TransactionalIdState])
+_states = msgspec.msgpack.Decoder(list[PreparedIdState])
 
 
 class TransactionsState(CatalogSection):
@@ -24,6 +23,8 @@ class TransactionsState(CatalogSection):
         control.TransactionalIdInitialized,
         control.TransactionGrown,
         control.TransactionOffsets,
+        control.TransactionPrepared,
+        control.TransactionOffsetsEnded,
         control.TransactionEnded,
         control.TransactionalIdsExpired,
         control.GroupDeleted,
@@ -35,6 +36,8 @@ class TransactionsState(CatalogSection):
         """In the order of their last use."""
         self.ongoing: dict[str, TransactionalId] = {}
         """Those whose transaction is."""
+        self.prepared: dict[str, TransactionalId] = {}
+        """Those whose transaction is decided, and not ended yet."""
         self.pending: dict[str, dict[str, GroupOffsets]] = {}
         """Transactional id → group → offsets that count when the transaction commits."""
 
@@ -47,6 +50,10 @@ class TransactionsState(CatalogSection):
             self.ongoing[entry.name] = entry
         else:
             self.ongoing.pop(entry.name, None)
+        if entry.is_prepared:
+            self.prepared[entry.name] = entry
+        else:
+            self.prepared.pop(entry.name, None)
 
     def apply(self, record: control.Record) -> None:
         if isinstance(record, control.TransactionalIdInitialized):
@@ -63,12 +70,20 @@ class TransactionsState(CatalogSection):
                 entry.saved = None
                 offsets = self.pending.setdefault(record.name, {}).setdefault(record.group, {})
                 offsets.update({(number, index): committed for number, index, committed in record.entries})
+        elif isinstance(record, control.TransactionPrepared):
+            entry = self.by_name.get(record.name)
+            if entry is not None:
+                entry.prepare(record.identity, record.now_ms, committed=record.committed)
+                self.put(entry)
+        elif isinstance(record, control.TransactionOffsetsEnded):
+            self._offsets_ended(record)
         elif isinstance(record, control.TransactionEnded):
             self._ended(record)
         elif isinstance(record, control.TransactionalIdsExpired):
             for name in record.names:
                 self.by_name.pop(name, None)
                 self.ongoing.pop(name, None)
+                self.prepared.pop(name, None)
                 self.pending.pop(name, None)
         elif isinstance(record, control.GroupDeleted):
             self._forget_group(record.group)
@@ -81,18 +96,29 @@ class TransactionsState(CatalogSection):
         entry.end(record.identity, record.now_ms, committed=record.committed)
         self.put(entry)
         for group, offsets in pending.items() if record.committed else ():
-            entries = [
-                (number, index, Committed(old.offset, old.leader_epoch, old.metadata, record.now_ms))
-                for (number, index), old in offsets.items()
-            ]
-            self._groups.commit(group, entries)
+            self._groups.commit_all(group, offsets)
+
+    def _offsets_ended(self, record: control.TransactionOffsetsEnded) -> None:
+        groups = self.pending.get(record.name, {})
+        offsets = groups.pop(record.group, None)
+        if offsets is None:
+            return
+        self.by_name[record.name].saved = None
+        if not groups:
+            del self.pending[record.name]
+        if record.committed:
+            self._groups.commit_all(record.group, offsets)
+
+    def pending_of(self, name: str) -> int:
+        """How many offsets a transaction has that are not committed."""
+        return sum(map(len, self.pending.get(name, {}).values()))
 
     def unused(self, before_ms: int) -> Iterator[str]:
         """Names of ids without a transaction that were last used before (Unix ms), those of the longest time first."""
         for entry in self.by_name.values():
             if entry.update_ms >= before_ms:
                 return
-            if not entry.is_ongoing:
+            if not entry.is_ongoing and not entry.is_prepared:
                 yield entry.name
 
     def _forget_group(self, group: str) -> None:
@@ -134,17 +160,18 @@ class TransactionsState(CatalogSection):
 
     def _state(self, entry: TransactionalId) -> TransactionalIdState:
         pending = self.pending.get(entry.name, {})
-        return TransactionalIdState(
+        fields = (
             entry.name, entry.identity, entry.timeout_ms, entry.state, list(entry.partitions), list(entry.groups),
             entry.start_ms, entry.update_ms,
             [(group, [(n, p, c) for (n, p), c in offsets.items()]) for group, offsets in pending.items()],
         )  # fmt: skip
+        return PreparedIdState(*fields, entry.after) if entry.is_prepared else TransactionalIdState(*fields)
 
     def restore(self, slot: str, saved: msgspec.Raw) -> None:
-        self.by_name, self.ongoing, self.pending = {}, {}, {}
+        self.by_name, self.ongoing, self.prepared, self.pending = {}, {}, {}, {}
         for state in _states.decode(saved):
             entry = TransactionalId(state.name, state.identity, state.timeout_ms, state.update_ms)
-            entry.state, entry.start_ms = state.state, state.start_ms
+            entry.state, entry.start_ms, entry.after = state.state, state.start_ms, state.after
             entry.partitions = dict.fromkeys(state.partitions)
             entry.groups = dict.fromkeys(state.groups)
             self.put(entry)

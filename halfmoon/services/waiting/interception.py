@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from halfmoon.core.append import Elsewhere
+from halfmoon.core.append_types import Elsewhere
 from halfmoon.core.records.batch_header import HEADER_BYTES, TRANSACTIONAL, BatchHeader, is_whole, parse_header
 from halfmoon.core.records.batches import batch_body, is_plain
 from halfmoon.core.steps import Slices, finish
@@ -142,18 +142,23 @@ class Interception:
     def _prepare(self, partition: Partition, batch: memoryview, now_ms: int) -> Slices[Taken]:
         """As `take`, with pauses, and with all that can be done before it is appended."""
         taken = yield from self._take(partition, batch, now_ms, waits=True)
-        if not taken.release:
-            return taken
         redirecting = self._redirecting
+        if taken.nacked is not None:
+            sent_back, stands = yield from redirecting.sent_back_in_slices(taken.nacked)
+            taken = replace(taken, sent_back=sent_back, holds=(*taken.holds, stands))
+        if not taken.release and not taken.complete:
+            return taken
         while True:
+            waiting = yield from redirecting.waiting_in_slices(taken.release)
             try:
-                released = yield from redirecting.released_in_slices(taken.release)
+                released = yield from redirecting.released_in_slices(waiting)
                 break
             except NotHereYetError as error:
                 load = error.load
             yield load
-        holds = (*taken.holds, lambda: redirecting.still_wait(released))
-        return replace(taken, released=released, holds=holds)
+        completed = yield from redirecting.waiting_in_slices(taken.complete)
+        holds = (*taken.holds, redirecting.still_wait([*waiting, *completed]))
+        return replace(taken, released=released, completed=completed, holds=holds)
 
     def append(
         self,

@@ -7,10 +7,11 @@ themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from halfmoon.core.append import Piece
+from halfmoon.core.append_types import Piece
+from halfmoon.core.pending import bits_by_queue
 from halfmoon.core.records.batch_header import BatchHeader, set_own_times
 from halfmoon.core.records.batches import parse_header, set_log_append_time
 from halfmoon.errors import BrokerError, Fault
@@ -50,6 +51,10 @@ WAITING_CONFIGS = {
     "halfmoon.headers.enable": "false",
 }
 """Of internal topics in which messages wait: they stay until they are completed, whatever the node's defaults are."""
+
+
+Message = tuple[int, int, int]
+"""Where it is: topic number, partition, offset."""
 
 
 class _Piece(NamedTuple):
@@ -98,12 +103,14 @@ class Redirecting:
         log position behind it, and where the first record of each of `taken.redirected` stands. `keyed`: as of
         `Appender.append_group`. Raises BrokerError."""
         pieces = self._pieces(partition, batch, header, taken, now_ms)
-        completed = self._waiting_runs(taken.complete)
+        completed = self._waiting(taken.complete) if taken.completed is None else taken.completed
         if max(len(pieces), len(completed), len(taken.cancel), *(len(piece.sources) for piece in pieces)) > MAX_PIECES:
             raise BrokerError(
                 Fault.INVALID_RECORD, f"a batch can schedule or complete messages of at most {MAX_PIECES} kinds"
             )
-        nacked = None if taken.nacked is None else self._known(taken.nacked)
+        nacked = taken.sent_back
+        if nacked is None and taken.nacked is not None:
+            nacked = self._sent_back(taken.nacked.group, self._known(taken.nacked.places))
         before: list[control.Any] = []
         if taken.cancel:
             # Before the pieces: once they are in the log, the batch counts as sent, and does not come again.
@@ -114,13 +121,12 @@ class Redirecting:
             if before:
                 self._cancels.was_asked()
             if completed:
-                self._appender.append_control(
-                    control.Settled([(run.topic_number, run.partition, run.first_offset) for run in completed])
-                )
+                self._appender.append_control(control.Settled(list(completed)))
             return -1, self._acknowledge(partition, header, now_ms), []
         base_offset = partition.next_offset if taken.kept is not None else -1
         places = _places(pieces)
         origin = Origin(partition.topic.number, partition.index)
+        also = _runs(completed)
         end = self._appender.append_group(
             [
                 Piece(
@@ -129,7 +135,7 @@ class Redirecting:
                     piece.header,
                     Provenance(
                         None,
-                        (*piece.sources, *(() if part else completed)),
+                        (*piece.sources, *(() if part else also)),
                         None if part else nacked,
                         None if piece.target is partition else origin,
                     ),
@@ -192,45 +198,50 @@ class Redirecting:
         tell(self.events.redelivered, group, partition.topic.name, partition.index, again)
         tell(self.events.dead_lettered, group, partition.topic.name, partition.index, given_up)
 
-    def _waiting_runs(self, places: Sequence[tuple[str, int, int]]) -> list[SourceRun]:
+    def _waiting(self, places: Iterable[tuple[str, int, int]]) -> list[Message]:
         """Those of the messages that wait."""
-        runs = []
+        found = []
         for name, index, offset in dict.fromkeys(places):
             topic = self._catalog.by_name.get(name)
             pending = None if topic is None else topic.partitions[index].pending
             if topic is not None and pending is not None and offset in pending:
-                runs.append(SourceRun(topic.number, index, offset, 1))
-        return runs
+                found.append((topic.number, index, offset))
+        return found
+
+    def waiting_in_slices(self, places: Sequence[tuple[str, int, int]]) -> Slices[list[Message]]:
+        found: list[Message] = []
+        for at in range(0, len(places), CHECKED):
+            found += self._waiting(places[at : at + CHECKED])
+            yield None
+        return found
 
     def _released(self, places: Sequence[tuple[str, int, int]]) -> list[Outgoing]:
-        found = list(self._placed(self._waiting_runs(places)))
+        found = list(self._placed(self._waiting(places)))
         return self._delivering.release(found) if found else []
 
-    def released_in_slices(self, places: Sequence[tuple[str, int, int]]) -> Slices[list[Outgoing]]:
+    def released_in_slices(self, waiting: Sequence[Message]) -> Slices[list[Outgoing]]:
         """The batches that waiting messages become when they are delivered: for `Taken.released`. Raises BrokerError,
         also NotHereYetError."""
-        runs: list[SourceRun] = []
-        for at in range(0, len(places), CHECKED):
-            runs += self._waiting_runs(places[at : at + CHECKED])
-            yield None
-        return (yield from self._delivering.release_in_slices(list(self._placed(runs))))
+        return self._delivering.release_in_slices(list(self._placed(waiting)))
 
-    def still_wait(self, outgoing: Sequence[Outgoing]) -> bool:
-        """Whether all that these batches are made of waits still."""
-        for partition, run in self._partitions_of(run for out in outgoing for run in out.sources()):
-            pending = partition.pending
-            if pending is None or pending.count(run.first_offset, run.first_offset + run.count) < run.count:
-                return False
-        return True
-
-    def _placed(self, runs: Iterable[SourceRun]) -> Iterator[tuple[Partition, int]]:
-        return ((partition, run.first_offset) for partition, run in self._partitions_of(runs))
-
-    def _partitions_of(self, runs: Iterable[SourceRun]) -> Iterator[tuple[Partition, SourceRun]]:
-        for run in runs:
-            partition = self._catalog.partition(run.topic_number, run.partition)
+    def _placed(self, waiting: Iterable[Message]) -> Iterator[tuple[Partition, int]]:
+        for number, index, offset in waiting:
+            partition = self._catalog.partition(number, index)
             if partition is not None:
-                yield partition, run
+                yield partition, offset
+
+    def still_wait(self, waiting: Iterable[Message]) -> Callable[[], bool]:
+        """Tells whether all of these messages wait still: at once, however many they are."""
+        bits = bits_by_queue(waiting)
+
+        def tell() -> bool:
+            for place, offsets in bits.items():
+                partition = self._catalog.partition(*place)
+                if partition is None or partition.pending is None or not partition.pending.holds(offsets):
+                    return False
+            return True
+
+        return tell
 
     def _acknowledge(self, partition: Partition, header: BatchHeader, now_ms: int) -> int:
         """Acknowledge a batch of which nothing is left; the log position to wait for."""
@@ -243,19 +254,28 @@ class Redirecting:
             )
         )  # fmt: skip
 
-    def _known(self, nacked: Nacked) -> SentBack | None:
+    def _known(self, places: Sequence[tuple[str, int, int]]) -> list[Message]:
         """Those of the messages that are, or were, where a group says it had them from."""
-        runs: list[list[int]] = []
-        for name, index, offset in nacked.places:
-            topic = self._catalog.by_name.get(name)
-            if topic is None or index >= len(topic.partitions) or offset >= topic.partitions[index].next_offset:
-                continue
-            last = runs[-1] if runs else None
-            if last is not None and last[2] + last[3] == offset and last[:2] == [topic.number, index]:
-                last[3] += 1
-            else:
-                runs.append([topic.number, index, offset, 1])
-        return SentBack(nacked.group, tuple(SourceRun(*run) for run in runs)) if runs else None
+        return [
+            (topic.number, index, offset)
+            for name, index, offset in places
+            if (topic := self._catalog.by_name.get(name)) is not None
+            and index < len(topic.partitions)
+            and offset < topic.partitions[index].next_offset
+        ]
+
+    def _sent_back(self, group: str, known: Sequence[Message]) -> SentBack | None:
+        return SentBack(group, _runs(known)) if known else None
+
+    def sent_back_in_slices(self, nacked: Nacked) -> Slices[tuple[SentBack | None, Callable[[], bool]]]:
+        """For `Taken.sent_back`; and whether it is still so."""
+        known: list[Message] = []
+        for at in range(0, len(nacked.places), CHECKED):
+            known += self._known(nacked.places[at : at + CHECKED])
+            yield None
+        sent_back = self._sent_back(nacked.group, known)
+        partitions = {place[:2] for place in known}
+        return sent_back, lambda: all(self._catalog.partition(*each) is not None for each in partitions)
 
     def _target(self, each: Redirected) -> Partition:
         if each.due_ms:
@@ -289,3 +309,16 @@ def _places(pieces: Sequence[_Piece]) -> list[int]:
         ends[piece.target] = first + piece.span
         found.append(first)
     return found
+
+
+def _runs(places: Sequence[Message]) -> tuple[SourceRun, ...]:
+    """Of offsets that follow each other, one run."""
+    runs: list[list[int]] = []
+    last = [-1, -1, -1, 0]
+    for number, index, offset in places:
+        if last[2] + last[3] == offset and last[1] == index and last[0] == number:
+            last[3] += 1
+        else:
+            last = [number, index, offset, 1]
+            runs.append(last)
+    return tuple(SourceRun(*run) for run in runs)

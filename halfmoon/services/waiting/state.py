@@ -24,7 +24,7 @@ class AttemptsState(CatalogSection):
         """Waiting message (topic number, partition, offset) → how often; where it was."""
 
     def apply(self, record: control.Record) -> None:
-        if isinstance(record, control.Settled):
+        if isinstance(record, control.Settled) and self.attempts:
             for place in record.places:
                 self.attempts.pop(place, None)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.schema.provenance import SentBack
 from halfmoon.services.common.gathering import Outgoing
 from halfmoon.services.waiting.types import Nacked, Redirected
 
@@ -37,6 +38,10 @@ class Taken(Struct, frozen=True):
     """To be called then."""
     released: Sequence[Outgoing] | None = None
     """What becomes of `release`, if it is worked out already."""
+    completed: Sequence[tuple[int, int, int]] | None = None
+    """Those of `complete` that wait, with their topics' numbers, if it is worked out already."""
+    sent_back: SentBack | None = None
+    """What `nacked` is in a provenance list, if it is worked out already."""
     holds: tuple[Callable[[], bool], ...] = ()
     """Whether it is still so, if time has passed."""
 

@@ -9,13 +9,14 @@ import pytest
 from halfmoon.adapters.kafka.protocol import REQUESTS
 from halfmoon.core.records.batches import iter_records, parse_header
 from halfmoon.plugins.allocate.averagely import averagely
+from halfmoon.services.transactions import prepared
 from tests.services.transactions.transaction_bench import transactional_batch
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FETCH, COORDINATOR, INIT = 0, 1, 2, 9, 10, 22
 ADD_PARTITIONS, ADD_OFFSETS, END, WRITE_MARKERS, COMMIT_OFFSETS = 24, 25, 26, 27, 28
 DESCRIBE_PRODUCERS, DESCRIBE, LIST, HEARTBEAT = 61, 65, 66, 68
 
-FENCED, OLD_EPOCH = 90, 47
+FENCED, OLD_EPOCH, CONCURRENT = 90, 47, 51
 
 
 def versions(key: int, first: int = 0) -> list[int]:
@@ -458,3 +459,31 @@ def test_a_disk_that_fails_is_told_as_a_coordinator_to_be_asked_again(client, ri
     rig.turn()
     (answer,) = client.answers()
     assert (answer.error_code, answer.producer_id) == (15, -1)
+
+
+@pytest.mark.parametrize("version", versions(END))
+def test_a_large_transaction_is_answered_when_it_has_ended(rig, client, partitions, monkeypatch, version):
+    monkeypatch.setattr(prepared, "MARKERS_AT_ONCE", 0)
+    rig.broker.start()
+    rig.turns()
+    _, producer_id, epoch = init(client)
+    add(client, 3, producer_id, epoch, 0)
+    assert produce(client, rig, 9, producer_id, epoch, 0, b"one") == (0, 0)
+    other, admin = rig.client(), rig.client()
+    said = {"transactional_id": "x", "producer_id": producer_id, "producer_epoch": epoch, "committed": True}
+    client.feed(client.encode(END, version, **said))
+    rig.turn()
+    assert client.answers() == [], "it is prepared"
+    assert init(other) == (CONCURRENT, -1, -1)
+    assert end(other, version, producer_id, epoch)[0] == CONCURRENT
+    described = admin.ask(DESCRIBE, 0, transactional_ids=["x"]).transaction_states[0]
+    assert described.transaction_state == "PrepareCommit"
+    relays = rig.broker.kernel.relays
+    while relays.has_work:
+        assert relays.step() is None
+    assert client.answers() == [], "it is not durable"
+    rig.turn()
+    (answer,) = client.answers()
+    assert answer.error_code == 0
+    assert partitions[0].stable_offset == partitions[0].high_watermark == 2
+    assert init(other) == (0, producer_id, epoch + 1 + (version >= 5))

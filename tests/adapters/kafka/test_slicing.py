@@ -3,7 +3,7 @@ order of a connection's requests is kept."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import pytest
@@ -304,3 +304,19 @@ def test_a_short_request_is_read_before_its_buffer_serves_others(rig: Rig) -> No
     other.feed(other.encode(19, 7, **creation(["x" * 200, "y" * 200])))
     until_answered(rig, client, other)
     assert {"mine", "mine.too", "x" * 200, "y" * 200} <= rig.broker.catalog.by_name.keys()
+
+
+def test_of_a_short_request_what_takes_long_is_done_turn_by_turn(rig: Rig) -> None:
+    """As a few topics of very many partitions are, each of which takes longer than a turn should."""
+    ticks = count()
+    rig.server.round_time = Over(rig.loop.call_soon, lambda: next(ticks) / 100)
+    client = rig.client()
+    said = client.encode(19, 7, **creation([f"t{at}" for at in range(6)]))
+    assert len(said) < LARGE_BYTES
+    client.feed(said)
+    counts = [len(rig.broker.catalog.by_name)]
+    while rig.loop.soon:
+        turn(rig)
+        counts.append(len(rig.broker.catalog.by_name))
+    assert max(after - before for before, after in pairwise([0, *counts])) == 1
+    assert counts[-1] == 6

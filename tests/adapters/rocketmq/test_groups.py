@@ -8,6 +8,7 @@ import logging
 import pytest
 from rocketmq_rig import Rig, RigClient
 
+from halfmoon.adapters.rocketmq.registry import MOST_JSON_OBJECTS
 from halfmoon.config.listener_settings import RocketmqListener
 from halfmoon.core.records.batches import build_batch
 from halfmoon.errors import BrokerError, Fault
@@ -380,6 +381,23 @@ class TestLocks:
         assert self.ask(rig.client(), 41, "c1", 0) == []
         rig.topic("orders", 3)
         assert self.ask(rig.client(), 41, "c1", 0, 3, -1, 2) == [0, 2]
+
+    def test_a_body_of_very_many_objects_is_not_read(self) -> None:
+        """700,000 that are empty, in 2 MiB, take half a second to read."""
+        rig = Rig()
+        for code, field in (34, "consumerDataSet"), (41, "mqSet"), (42, "mqSet"):
+            empty = b'{"%s":[%s]}' % (field.encode(), b",".join([b"{}"] * MOST_JSON_OBJECTS))
+            answer = rig.client().ask(code, empty)
+            assert (answer.code, answer.remark) == (Code.INVALID_PARAMETER, "a body of more than 12500 objects")
+
+    def test_each_topic_is_looked_up_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        rig = Rig()
+        rig.topic("orders", 3)
+        looked: list[str] = []
+        find = rig.node.find_topic
+        monkeypatch.setattr(rig.node, "find_topic", lambda name: looked.append(name) or find(name))
+        assert self.ask(rig.client(), 41, "c1", *range(3), *range(3)) == [0, 1, 2, 0, 1, 2]
+        assert looked == ["orders"]
 
     def test_a_lock_ends_a_minute_after_it_was_last_asked_for(self) -> None:
         rig = Rig()

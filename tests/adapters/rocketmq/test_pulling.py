@@ -9,7 +9,7 @@ from rocketmq_rig import Rig, RigClient, properties_of
 
 from halfmoon.adapters.rocketmq import windows
 from halfmoon.config.listener_settings import RocketmqListener
-from halfmoon.core.append import TransactionalProducer
+from halfmoon.core.append_types import TransactionalProducer
 from halfmoon.core.records.batch_header import assemble, parse_header
 from halfmoon.core.records.batches import build_batch
 from halfmoon.core.records.record_codec import Headers

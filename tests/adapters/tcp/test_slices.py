@@ -41,7 +41,7 @@ class Bench:
             lambda value: self.ended.append((name, value)),
             lambda error: self.ended.append((name, str(error))),
             self.round_time.begin() if until is None else until,
-            large=large,
+            may_wait=large,
         )
 
     def turn(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from halfmoon.core.append import Piece
+from halfmoon.core.append_types import Piece
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.records.batch_header import CONTROL, TRANSACTIONAL, assemble
 from halfmoon.core.records.batches import iter_records, parse_header

@@ -49,6 +49,28 @@ def rebalance(broker: BareNode, clock: VirtualClock, member_id: str = "", instan
     return answer
 
 
+def test_answers_that_are_too_many_for_one_turn_come_in_the_next_ones(broker: BareNode, clock: VirtualClock) -> None:
+    answers: list[JoinResult] = []
+    hold = broker.hold
+    hold.is_long = lambda: bool(answers) and len(answers) % 3 == 0
+    for _ in range(8):
+        join(broker, answers)
+    for _ in range(10):  # the group waits as long as members keep coming, and once more
+        clock.now_ms += 1_000
+        broker.groups.expire(clock.mono_ms())
+    assert answers == [], "not durable yet"
+    turn(broker)
+    assert len(answers) == 3
+    sizes = []
+    broker.groups.leave("g", [(answers[0].member_id, None)])  # what was decided is told all the same
+    while len(answers) < 8:
+        hold.wake_late()
+        sizes.append(len(answers))
+    assert sizes == [6, 8]
+    assert {answer.generation for answer in answers} == {1}
+    assert len({answer.member_id for answer in answers}) == 8
+
+
 def assign(broker: BareNode, joined: JoinResult) -> list[SyncResult]:
     answers: list[SyncResult] = []
     request = Sync(

@@ -69,5 +69,5 @@ def test_a_transactional_id() -> None:
 
 def test_every_state_of_a_transaction_has_kafkas_number() -> None:
     assert {state.value: records.STATUS[state] for state in TransactionState} == {
-        "Empty": 0, "Ongoing": 1, "CompleteCommit": 4, "CompleteAbort": 5,
+        "Empty": 0, "Ongoing": 1, "PrepareCommit": 2, "PrepareAbort": 3, "CompleteCommit": 4, "CompleteAbort": 5,
     }  # fmt: skip

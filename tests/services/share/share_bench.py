@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.records.batches import iter_records, parse_header
+from halfmoon.core.steps import finish
 from halfmoon.services.share.delivery_state import STATE_NAMES
 from halfmoon.services.share.parts import Part
 from halfmoon.services.share.reading import Found, Loading
-from halfmoon.services.share.share_partition import Acknowledgement, Demand
+from halfmoon.services.share.share_partition import Acknowledgement, Demand, stretches_of
 from halfmoon.testing.node import BareNode
 from tests.core.bench import partition_of
 
@@ -42,8 +43,9 @@ def given(found: Found | None) -> dict[int, int]:
 
 def acknowledge(broker: BareNode, part: Part, member: str, first: int, last: int, *types: int) -> int:
     """Returns the log position to wait for."""
-    batches = [Acknowledgement(first, last, types)]
-    return broker.shares.delivery.acknowledge(part, member, batches, broker.shares.options(part.place.group))
+    options = broker.shares.options(part.place.group)
+    said = finish(stretches_of([Acknowledgement(first, last, types)], options.terms))
+    return broker.shares.delivery.acknowledge(part, member, said, options)
 
 
 def letters(broker: BareNode, topic: str) -> list[dict[str, bytes | None]]:

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from halfmoon.core.steps import finish
 from halfmoon.errors import BrokerError
 from halfmoon.services.share.delivery_state import STATE_NAMES, DeliveryState, Saved
-from halfmoon.services.share.share_partition import Acknowledgement, Demand, Extent, SharePartition, Terms
+from halfmoon.services.share.share_partition import Acknowledgement, Demand, Extent, SharePartition, Terms, stretches_of
 from tests.transcript import check, transcripts
 
 TYPES = "garxn"
@@ -89,7 +90,8 @@ class Script:
             offsets, _, types = word.partition(":")
             first, end = span(offsets)
             batches.append(Acknowledgement(first, end - 1, [TYPES.index(kind) for kind in types]))
-        return self.written(self.part.acknowledge(plain[0], batches, self.terms, self.now_ms))
+        said = finish(stretches_of(batches, self.terms))
+        return self.written(self.part.acknowledge(plain[0], said, self.terms, self.now_ms))
 
     def do_release(self, plain: list[str], given: dict[str, str]) -> str:
         return self.written(self.part.release(plain[0], self.terms))

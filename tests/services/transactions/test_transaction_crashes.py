@@ -9,10 +9,12 @@ from itertools import product
 
 import pytest
 
+from halfmoon.core.storage.log_files import segment_path
 from halfmoon.errors import BrokerError
+from halfmoon.services.transactions import prepared
 from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
 from halfmoon.testing.node import BareNode
-from tests.core.bench import VirtualClock, open_broker, partition_of, turn
+from tests.core.bench import VirtualClock, open_broker, partition_of, relay, turn
 from tests.core.deaths import AFTER, after_death, told
 from tests.core.relay_bench import lose_derived
 from tests.services.transactions.transaction_bench import TxnClient, committed_values
@@ -34,7 +36,8 @@ class Sent:
 
 
 class World:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, rounds: int) -> None:
+        self.rounds = rounds
         self.clock = VirtualClock()
         self.fs = FaultyFileSystem(random.Random(seed))
         self.sent: list[Sent] = []
@@ -50,10 +53,10 @@ class World:
         for client in clients:
             client.init()
         turn(broker)
-        for number in range(12):
+        for number in range(self.rounds):
             for client in clients:
                 self.transact(broker, client, commit=(number + client.bumps) % 3 > 0, settle=number % 2 > 0)
-            if number == 7:
+            if number == 2 * self.rounds // 3 - 1:
                 broker.close()
                 broker = self.open()
                 for client in clients:
@@ -103,30 +106,41 @@ class World:
     def reopen(self, fs: FaultyFileSystem) -> None:
         self.fs = fs
         broker = self.open()
+        relay(broker)
         self.check(broker)
         self.clock.now_ms += 60_000
         broker.transactions.expire(self.clock.mono_ms())
-        turn(broker)
+        relay(broker)
         self.check(broker)
         for index in range(PARTITIONS if broker.topic("t") is not None else 0):
             partition = partition_of(broker, "t", index)
             assert partition.stable_offset == partition.high_watermark, "what nobody ended has timed out"
 
 
-def operations() -> int:
-    world = World(0)
+def operations(rounds: int) -> int:
+    world = World(0, rounds)
     world.play()
     world.check(world.open())
     return world.fs.operations
 
 
+@pytest.fixture(params=[False, True], ids=["as one", "in slices"])
+def rounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Also with each transaction for a large one, whose end writes more often."""
+    if not request.param:
+        return 12
+    monkeypatch.setattr(prepared, "MARKERS_AT_ONCE", 0)
+    monkeypatch.setattr(prepared, "SLICE", 1)
+    return 6
+
+
 @pytest.mark.timeout(300)
-def test_dying_at_any_operation() -> None:
+def test_dying_at_any_operation(rounds: int) -> None:
     """Either death, with the files that can be derived from the log or without them."""
-    count = operations()
-    assert count > 150
+    count = operations(rounds)
+    assert count > 12 * rounds
     for operation in range(1, count + 1):
-        world = World(operation)
+        world = World(operation, rounds)
         world.fs.crash_at = operation
         with contextlib.suppress(ProcessDied):
             world.play()
@@ -136,3 +150,39 @@ def test_dying_at_any_operation() -> None:
                 if loses:
                     lose_derived(died.fs)
                 died.reopen(died.fs)
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_an_end_of_which_the_last_bytes_are_missing_is_none(clock: VirtualClock, commit: bool) -> None:
+    """Wherever it is cut: also where all markers are there, and the record behind them is not."""
+    fs = FaultyFileSystem(random.Random(0))
+    broker = open_broker(fs, clock)
+    broker.create_topic("t", PARTITIONS)
+    one = TxnClient(broker, "x")
+    one.init()
+    for index in range(PARTITIONS):
+        one.send("t", b"one", index=index)
+    one.commit_offsets("g", "t", 5)
+    turn(broker)
+    segment, begin = broker.log.segments[-1].start, broker.log.end
+    epoch = one.epoch
+    one.end(commit=commit)
+    end = broker.log.end
+    broker.write()
+    assert begin < end, "in one segment"
+    for cut in [*range(begin, end, 7), end]:
+        left = fs.kill()
+        inode = left.names[segment_path(segment)]
+        inode.cache[cut - segment : end - segment] = bytes(end - cut)
+        broker = open_broker(left, clock)
+        with told(cut=cut - begin, of=end - begin):
+            assert not broker.report.damaged
+            entry = broker.state.transactions.by_name["x"]
+            ended = [partition.stable_offset for partition in map(partition_of, [broker] * 2, "tt", (0, 1))]
+            if cut < end:
+                assert (entry.is_ongoing, entry.epoch, ended) == (True, epoch, [0, 0])
+                assert not broker.groups.offsets("g")
+            else:
+                assert (entry.is_ongoing, entry.epoch, ended) == (False, epoch + 1, [2, 2])
+                assert bool(broker.groups.offsets("g")) == commit
+        broker.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from halfmoon.core.append import Produced, TransactionalProducer
+from halfmoon.core.append_types import Produced, TransactionalProducer
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.records.batch_header import assemble
 from halfmoon.core.records.batches import CONTROL, HEADER_BYTES, TRANSACTIONAL, build_batch, iter_records, parse_header
@@ -12,7 +12,7 @@ from halfmoon.core.transactions import marker
 from halfmoon.core.transactions.aborted import AbortedBatches
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.testing.node import BareNode
-from tests.core.bench import partition_of
+from tests.core.bench import partition_of, relay
 from tests.core.clean_bench import keyed
 
 
@@ -102,6 +102,13 @@ class TxnClient:
         identity, position = self.broker.transactions.end(
             self.name, self.producer_id, self.epoch, commit=commit, bumps=self.bumps
         )
+        if position is None:  # it is a large one
+            ended: list[int | BrokerError] = []
+            self.broker.transactions.when_ended(self.name, ended.append)
+            relay(self.broker)
+            (end,) = ended
+            assert not isinstance(end, BrokerError), end
+            position = end
         self._become(identity.producer_id, identity.epoch)
         self.added.clear()
         return position

@@ -29,7 +29,7 @@ from halfmoon.adapters.kafka.produce_checks import (
 )
 from halfmoon.adapters.kafka.produce_codec import FEW, ManyBatchesError, ProduceBody, Results, Stored, encode, parse
 from halfmoon.adapters.kafka.registry import Context, Deferred, api
-from halfmoon.core.append import TransactionalProducer
+from halfmoon.core.append_types import TransactionalProducer
 from halfmoon.errors import BrokerError, NotHereYetError, TakesLongError
 
 

@@ -3,7 +3,7 @@
 Versions 4-18; topics are named by id from version 13 on (KIP-516). Every request is answered as a full fetch with
 session id 0, which is how a broker says that it keeps no session (KIP-227).
 
-Waiting: if all partitions are well, `min_bytes` are not there and `max_wait` is not 0, the request is parked in the
+Waiting: if all partitions are well, `min_bytes` are not there and `max_wait_ms` is not 0, the request is parked in the
 hold service and answered with what there is when enough has arrived, at its deadline, or as soon as another request
 comes on its connection (`Deferred.hurry`); in that last case Kafka lets the other request wait instead.
 

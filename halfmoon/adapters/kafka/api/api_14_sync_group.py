@@ -8,14 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 from halfmoon.adapters.kafka.errors import code
-from halfmoon.adapters.kafka.protocol import SyncGroupResponse
+from halfmoon.adapters.kafka.protocol import Slices, SyncGroupResponse
 from halfmoon.adapters.kafka.registry import Context, Deferred, api
 from halfmoon.services.groups.messages import Sync, SyncResult
 from halfmoon.services.groups.service import GroupService
 
 
 @api(14, "SyncGroup", 0, 5, service=GroupService)
-def sync_group(ctx: Context, request: Any) -> object:
+def sync_group(ctx: Context, request: Any) -> Slices[object]:
+    assignments = {}
+    for share in request.assignments:
+        assignments[share.member_id] = bytes(share.assignment)
+        yield
     sync = Sync(
         group=request.group_id,
         generation=request.generation_id,
@@ -23,7 +27,7 @@ def sync_group(ctx: Context, request: Any) -> object:
         instance_id=request.group_instance_id,
         protocol_type=request.protocol_type,
         protocol=request.protocol_name,
-        assignments={share.member_id: bytes(share.assignment) for share in request.assignments},
+        assignments=assignments,
     )
     deferred = Deferred()
     ctx.services.get(GroupService).sync(sync, lambda result: deferred.complete(_response(result)))

@@ -16,7 +16,7 @@ from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import Slices, TxnOffsetCommitResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.transactions import transaction_code
-from halfmoon.core.append import TransactionalProducer
+from halfmoon.core.append_types import TransactionalProducer
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.groups.service import GroupService
 from halfmoon.services.transactions.service import TransactionService

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from halfmoon.adapters.kafka.errors import NONE, code
-from halfmoon.adapters.kafka.protocol import ConsumerGroupHeartbeatResponse
+from halfmoon.adapters.kafka.protocol import ConsumerGroupHeartbeatResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, Deferred, api
 from halfmoon.errors import Fault
 from halfmoon.schema.groups import JOIN, Places
@@ -23,7 +23,7 @@ _Assignment = ConsumerGroupHeartbeatResponse.Assignment
 
 
 @api(68, "ConsumerGroupHeartbeat", 0, 1, service=GroupService)
-def consumer_group_heartbeat(ctx: Context, request: Any) -> object:
+def consumer_group_heartbeat(ctx: Context, request: Any) -> Slices[object]:
     if ctx.api_version >= 1 and request.member_epoch == JOIN and not request.member_id:
         return _response(ctx, ConsumerHeartbeatResult(Fault.INVALID_REQUEST, "MemberId can't be empty."))
     topics = request.subscribed_topic_names
@@ -37,25 +37,27 @@ def consumer_group_heartbeat(ctx: Context, request: Any) -> object:
         topics=None if topics is None else tuple(topics),
         regex=request.subscribed_topic_regex,
         assignor=request.server_assignor,
-        owned=_owned(ctx, request.topic_partitions),
+        owned=None if request.topic_partitions is None else (yield from _owned(ctx, request.topic_partitions)),
         client_id=ctx.client_id or "",
         # Kafka writes addresses as Java prints them, and tools show them so.
         client_host=f"/{ctx.peer.peer_host}",
     )
+    groups = ctx.services.get(GroupService)
+    if groups.takes_long(beat):
+        beat = yield from groups.announce(beat)
     deferred = Deferred()
-    ctx.services.get(GroupService).consumer_heartbeat(beat, lambda result: deferred.complete(_response(ctx, result)))
+    groups.consumer_heartbeat(beat, lambda result: deferred.complete(_response(ctx, result)))
     return deferred
 
 
-def _owned(ctx: Context, owned: Any) -> Places | None:
-    if owned is None:
-        return None
+def _owned(ctx: Context, owned: Any) -> Slices[Places]:
     found = []
     for each in owned:
         topic = None if each.topic_id is None else ctx.core.catalog.topic_by_id(each.topic_id.bytes)
         # One of a topic that is unknown counts only where nothing may be owned at all.
         number = -1 if topic is None else topic.number
         found += [(number, index) for index in each.partitions]
+        yield
     return frozenset(found)
 
 

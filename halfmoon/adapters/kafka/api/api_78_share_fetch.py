@@ -9,8 +9,8 @@ The records are whole batches, as they lie in the log. Which of their offsets th
 them.
 
 Waiting: where nothing can be acquired, or fewer bytes are there than `min_bytes`, the request is parked on the
-partitions of its session and on their share partitions (records that are given back wake it, too), until `max_wait` is
-over, or another request comes on its connection.
+partitions of its session and on their share partitions (records that are given back wake it, too), until `max_wait_ms`
+is over, or another request comes on its connection.
 
 Rules: KafkaApis.handleShareFetchRequest, DelayedShareFetch. Here a member is given what one partition has before the
 next is looked at, and they take turns in being the first; Kafka divides `max_bytes` among them.
@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halfmoon.adapters.kafka.errors import code, code_of
-from halfmoon.adapters.kafka.protocol import decode_request
+from halfmoon.adapters.kafka.protocol import Slices, decode_request_slices
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred, api
 from halfmoon.adapters.kafka.share_codec import Buffer, SharedPart, encode
 from halfmoon.adapters.kafka.share_groups import Acknowledging, Outcome, find, has_acknowledgements, id_of, refusal
@@ -47,11 +47,12 @@ EXACTLY = 1
 
 
 @api(78, "ShareFetch", 1, 2, raw=True, service=ShareService)
-def handle(ctx: Context, body: memoryview) -> object:
-    request = decode_request(78, ctx.api_version, body)
+def handle(ctx: Context, body: memoryview) -> Slices[object]:
+    request = yield from decode_request_slices(78, ctx.api_version, body)
     ctx.limit_fetch(request)
     try:
         call = Call(ctx, request)
+        yield from call.acknowledge()
     except BrokerError as error:
         return encode({}, 0, code_of(error), str(error))
     call.run()
@@ -99,7 +100,9 @@ class Call:
         self._held: Held | None = None
         self.deferred = Deferred()
         self._session = self._open()
-        self._outcomes = self._acknowledge()
+        self._outcomes = Acknowledging(
+            ctx, shares, self._group, self._member, self._options, may_renew=bool(request.is_renew_ack)
+        )
         self._found: dict[Key, Found] = {}
         self._refused: dict[Key, Outcome] = {}
         self._parts: list[Part] = []
@@ -131,15 +134,15 @@ class Call:
             sessions.update(session, ((topic_id, part.partition_index) for topic_id, part in named), forgotten)
         return session
 
-    def _acknowledge(self) -> Acknowledging:
-        request = self._request
-        given = Acknowledging(
-            self._ctx, self._shares, self._group, self._member, self._options, may_renew=bool(request.is_renew_ack)
-        )
-        given.take(request.topics)
-        if request.share_session_epoch == LAST_EPOCH:
-            self._shares.end_session(self._session)
-        return given
+    def acknowledge(self) -> Slices[None]:
+        """What the request brings, before `run`."""
+        yield from self._outcomes.take(self._request.topics)
+        session = self._session
+        if (
+            self._request.share_session_epoch == LAST_EPOCH
+            and self._shares.sessions.get(session.group, session.member) is session
+        ):
+            self._shares.end_session(session)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 

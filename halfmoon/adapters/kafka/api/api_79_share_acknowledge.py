@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from halfmoon.adapters.kafka.errors import code_of
-from halfmoon.adapters.kafka.protocol import ShareAcknowledgeResponse
+from halfmoon.adapters.kafka.protocol import ShareAcknowledgeResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.share_groups import DONE, Acknowledging, id_of
 from halfmoon.errors import BrokerError, Fault
@@ -23,7 +23,7 @@ _Part = _Topic.PartitionData
 
 
 @api(79, "ShareAcknowledge", 1, 2, service=ShareService)
-def share_acknowledge(ctx: Context, request: Any) -> object:
+def share_acknowledge(ctx: Context, request: Any) -> Slices[object]:
     shares = ctx.services.get(ShareService)
     try:
         if not request.group_id or not request.member_id:
@@ -40,31 +40,37 @@ def share_acknowledge(ctx: Context, request: Any) -> object:
     given = Acknowledging(
         ctx, shares, request.group_id, request.member_id, options, may_renew=bool(request.is_renew_ack)
     )
-    given.take(request.topics)
-    if request.share_session_epoch == LAST_EPOCH:
+    yield from given.take(request.topics)
+    if request.share_session_epoch == LAST_EPOCH and shares.sessions.get(session.group, session.member) is session:
         shares.end_session(session)
+    answer = yield from _answer(request, given, options.terms.lock_ms)
     if given.position is None:
-        return _answer(request, given, options.terms.lock_ms)
+        return answer
 
     def failed(error: Exception) -> object:
         given.failed(error)
-        return _answer(request, given, options.terms.lock_ms)
+        for topic in answer.responses:
+            for part in topic.partitions:
+                outcome = given.outcomes.get((id_of(topic.topic_id), part.partition_index), DONE)
+                part.error_code, part.error_message = outcome
+        return answer
 
-    return ctx.after(given.position, _answer(request, given, options.terms.lock_ms), failed)
+    return ctx.after(given.position, answer, failed)
 
 
-def _answer(request: Any, given: Acknowledging, lock_ms: int) -> object:
+def _answer(request: Any, given: Acknowledging, lock_ms: int) -> Slices[Any]:
     responses = []
     for topic in request.topics:
-        parts = []
+        topic_id, parts = id_of(topic.topic_id), []
         for part in topic.partitions:
-            outcome = given.outcomes.get((id_of(topic.topic_id), part.partition_index), DONE)
+            outcome = given.outcomes.get((topic_id, part.partition_index), DONE)
             parts.append(
                 _Part(
                     partition_index=part.partition_index, error_code=outcome.error_code, error_message=outcome.message,
                     current_leader=_Part.LeaderIdAndEpoch(leader_id=0, leader_epoch=0),
                 )
             )  # fmt: skip
+            yield
         responses.append(_Topic(topic_id=topic.topic_id, partitions=parts))
     return ShareAcknowledgeResponse(
         throttle_time_ms=0, error_code=0, error_message=None, acquisition_lock_timeout_ms=lock_ms, responses=responses,

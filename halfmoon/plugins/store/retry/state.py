@@ -17,6 +17,9 @@ from halfmoon.plugins.store.retry.offset_runs import OffsetRuns
 from halfmoon.schema import control
 from halfmoon.schema.provenance import Provenance
 
+Offsets = Mapping[tuple[int, int], control.Committed]
+"""By topic number and partition."""
+
 _nacked = msgspec.msgpack.Decoder(list[tuple[str, list[tuple[int, int, list[int]]]]])
 
 
@@ -52,25 +55,27 @@ class NackedState(CatalogSection):
                     runs = places[place] = OffsetRuns()
                 runs.add(run.first_offset, run.count)
 
-    def committed(self, group: str, place: tuple[int, int], offset: int, before: int, reset: bool) -> None:
-        """A group commits `offset` after `before`.
+    def committed(self, group: str, known: Offsets, all_before: Offsets, reset: bool) -> None:
+        """A group commits offsets; `all_before`: what it has committed until then.
 
         What it had committed before it does not nack any more. What is between the two it may: a commit that was on its
         way while the broker was away can come after its consumers have begun again, from the commit before. They may
         also commit less meanwhile; but a group that is reset from outside may nack everything anew.
         """
         places = self.nacked.get(group)
-        if places is None or place not in places:
+        if places is None:
             return
-        runs = places[place]
-        if offset > before:
-            runs.drop_below(before)
-        elif offset < before and reset:
-            runs = places[place] = OffsetRuns()
-        if not runs:
-            del places[place]
-            if not places:
-                del self.nacked[group]
+        for place in places.keys() & known.keys():
+            offset = known[place].offset
+            before = all_before[place].offset if place in all_before else -1
+            if offset > before:
+                places[place].drop_below(before)
+            elif offset < before and reset:
+                places[place] = OffsetRuns()
+            if not places[place]:
+                del places[place]
+        if not places:
+            del self.nacked[group]
 
     def apply(self, record: control.Record) -> None:
         if isinstance(record, control.OffsetsDeleted):

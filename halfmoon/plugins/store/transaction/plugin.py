@@ -24,6 +24,7 @@ from collections.abc import Generator, Iterable
 from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import islice
+from operator import eq
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -194,11 +195,14 @@ class Transactions:
             self._groups[name[0]] += 1
         self._open[name] = place
 
-    def _drop(self, name: Name) -> None:
-        if self._open.pop(name, None) is not None:
-            self._groups[name[0]] -= 1
-            if not self._groups[name[0]]:
-                del self._groups[name[0]]
+    def _drop(self, names: Iterable[Name], of_groups: Counter[bytes]) -> None:
+        """`of_groups`: how many of the names, all of which are known, each group has."""
+        for name in names:
+            self._open.pop(name, None)
+        for group, count in of_groups.items():
+            self._groups[group] -= count
+            if not self._groups[group]:
+                del self._groups[group]
 
     # -- 1: halves ---------------------------------------------------------------------------------------------------
 
@@ -238,8 +242,9 @@ class Transactions:
 
         def appended(places: tuple[Place, ...]) -> None:
             ((topic, partition, first),) = places
-            for offset, name in enumerate(names, first):
-                self._put(name, (topic, partition, offset))
+            # None of them is known: see `holds`.
+            self._open.update((name, (topic, partition, offset)) for offset, name in enumerate(names, first))
+            self._groups.update(group for group, _ in names)
             self.counts["prepared"] += len(names)
             self._make_check_topics(names)
 
@@ -289,25 +294,31 @@ class Transactions:
                 ended.setdefault(name, state == COMMIT)
         self._ctx.catch_up(HALF_TOPIC)
         places: dict[Name, Place] = {}
+        of_groups: Counter[bytes] = Counter()
         for index, name in enumerate(ended):
             if index % SLICE == SLICE - 1:
                 yield None
             place = self._open.get(name)
             if place is not None and self._ctx.is_scheduled(*place):
                 places[name] = place
+                of_groups[name[0]] += 1
+
+        release = tuple(place for name, place in places.items() if ended[name])
+        complete = tuple(place for name, place in places.items() if not ended[name])
 
         def appended(_: tuple[Place, ...]) -> None:
-            for name in places:
-                self._drop(name)
-                self.counts["committed" if ended[name] else "rolled_back"] += 1
+            self._drop(places, of_groups)
+            self.counts["committed"] += len(release)
+            self.counts["rolled_back"] += len(complete)
             if len(places) < len(ended):
                 self._ctx.count("unknown_ends", len(ended) - len(places))
 
         return Redirect(
             None,
-            release=tuple(place for name, place in places.items() if ended[name]),
-            complete=tuple(place for name, place in places.items() if not ended[name]),
+            release=release,
+            complete=complete,
             appended=appended,
+            holds=lambda: all(map(eq, map(self._open.get, places), places.values())),
         )
 
     # -- 3, 4: checks ------------------------------------------------------------------------------------------------
@@ -317,8 +328,8 @@ class Transactions:
         name = _known_name(message.record)
         age_ms = settings.timeout_ms + message.attempts * settings.check_interval_ms
         if name is None or message.attempts >= settings.check_max or age_ms >= settings.max_age_ms:
-            if name is not None:
-                self._drop(name)
+            if name in self._open:
+                self._drop([name], Counter([name[0]]))
             self.counts["given_up"] += 1
             return Complete(GIVEN_UP_TOPIC, ((CHECK_TIMES, b"%d" % message.attempts), *_real_topic(message)))
         self.counts["checked"] += 1

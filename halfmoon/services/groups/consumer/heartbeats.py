@@ -70,6 +70,14 @@ class Heartbeats:
                 Fault.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex is not a supported pattern: {error}"
             ) from None
 
+    def announce(self, group: ConsumerGroup, request: ConsumerHeartbeat, step: Step) -> str:
+        """A heartbeat is going to come (`heartbeat`): what it says is noted, and what that sets going for the group is
+        done. Returns the member's id. Nothing is written down yet; whatever is written of the group next has it all."""
+        member = _said(self._member(group, request), request)
+        self._rebalancing.take_note(group, member, step)
+        self._rebalancing.heard(group, member, step)
+        return member.member_id
+
     def heartbeat(self, group: ConsumerGroup, request: ConsumerHeartbeat, step: Step) -> ConsumerHeartbeatResult:
         """A member joins or stays."""
         rebalancing = self._rebalancing
@@ -79,7 +87,7 @@ class Heartbeats:
         after = rebalancing.update(group, _said(member, request), owned, step)
         rebalancing.heard(group, after, step)
         rebalancing.save(group, step)
-        moved = before is None or after.may_read() != before.may_read()
+        moved = before is None or (after.assigned is not before.assigned and after.may_read() != before.may_read())
         return ConsumerHeartbeatResult(
             fault=None,
             member_id=after.member_id,

@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from halfmoon.schema.groups import JOIN, ConsumerMember, Place, Places
 
-LEAVE = -1
 LEAVE_FOR_NOW = -2
 """Of a static member that means to be back before its session ends."""
 
@@ -23,6 +22,7 @@ class ConsumerHeartbeat(Struct, frozen=True):
     group: str
     member_id: str
     epoch: int
+    """Below 0: it leaves, and a static member for good unless it is LEAVE_FOR_NOW."""
     instance_id: str | None = None
     rack: str | None = None
     rebalance_timeout_ms: int = -1

@@ -19,7 +19,7 @@ from halfmoon.services.groups.consumer.model import ConsumerGroup
 from halfmoon.services.groups.consumer.subscriptions import Topics
 from halfmoon.services.groups.consumer_protocol import Subscription, parse_assignment, parse_subscription
 from halfmoon.services.groups.messages import UNKNOWN_MEMBER, Join
-from halfmoon.services.groups.model import Group, Member, State
+from halfmoon.services.groups.model import Group, State
 from halfmoon.services.groups.rebalance import Rebalances
 from halfmoon.services.groups.step import Step
 from halfmoon.services.groups.subscription import CONSUMER_PROTOCOL_TYPE
@@ -42,7 +42,7 @@ def upgraded(classic: Group, topics: Topics) -> ConsumerGroup | None:
         share = parse_assignment(member.assignment)
         if subscription is None or share is None:
             return None
-        places = places_of(share or _claimed(classic, member, subscription), topics) - taken
+        places = places_of(share or _claimed(classic, subscription), topics) - taken
         taken |= places
         group.put(
             ConsumerMember(
@@ -72,7 +72,7 @@ def upgraded(classic: Group, topics: Topics) -> ConsumerGroup | None:
     return group
 
 
-def _claimed(classic: Group, member: Member, subscription: Subscription) -> dict[str, list[int]]:
+def _claimed(classic: Group, subscription: Subscription) -> dict[str, list[int]]:
     """What a member of a group in the middle of a rebalance says that it holds, where nothing else is known of that."""
     return {} if classic.state is State.STABLE else subscription.owned
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from halfmoon.schema.groups import ConsumerGroupChange, ConsumerMember, Place, Places
 from halfmoon.services.groups.consumer.messages import LEAVE_FOR_NOW
-from halfmoon.services.groups.consumer.reconciliation import is_reconciled
+from halfmoon.services.groups.consumer.reconciliation import in_order, is_reconciled
 
 Wants: TypeAlias = tuple[tuple[str, ...], str]
 """Names of topics and a pattern, of which there may be none."""
@@ -145,9 +145,12 @@ class ConsumerGroup:
         if member.classic is not None:
             self.classic_members += 1
             self.supported.update({name for name, _ in member.classic.protocols})
-        for place in member.holds():
-            assert place not in self.owners, f"{place} is given to {member_id} and held by {self.owners[place]}"
-            self.owners[place] = member_id
+        if before is None or not _hold_the_same(before, member):
+            if before is not None:
+                self._free(before)
+            places = member.holds()
+            assert self.owners.keys().isdisjoint(places), f"what is given to {member_id} is held by another"
+            self.owners.update(dict.fromkeys(places, member_id))
         self.members[member_id] = member
         if before is not None and before.after(member.step()) == member:
             self._moved.add(member_id)
@@ -159,6 +162,7 @@ class ConsumerGroup:
         """Take a member out, with its target. What it held is free."""
         member = self.members.pop(member_id)
         self._forget(member)
+        self._free(member)
         self.targets.pop(member_id, None)
         self._new_members.discard(member_id)
         self._moved.discard(member_id)
@@ -167,6 +171,7 @@ class ConsumerGroup:
         return member
 
     def _forget(self, member: ConsumerMember) -> None:
+        """All but what it holds."""
         wants = member.topics, member.regex
         topics, count = self.wanted.pop(wants)
         if count > 1:
@@ -176,6 +181,8 @@ class ConsumerGroup:
         if member.classic is not None:
             self.classic_members -= 1
             self.supported.subtract({name for name, _ in member.classic.protocols})
+
+    def _free(self, member: ConsumerMember) -> None:
         for place in member.holds():
             del self.owners[place]
 
@@ -219,7 +226,7 @@ class ConsumerGroup:
             replaces=whole,
             topics=tuple(sorted(self.topics.items())) if whole or self._new_topics else None,
             members=tuple(self.members[member_id] for member_id in members),
-            targets=tuple((member_id, tuple(sorted(self.targets[member_id]))) for member_id in targets),
+            targets=tuple((member_id, tuple(in_order(self.targets[member_id]))) for member_id in targets),
             gone=() if whole else tuple(sorted(self._gone)),
             problem=self.problem,
             steps=tuple(self.members[member_id].step() for member_id in moved),
@@ -258,3 +265,7 @@ class ConsumerGroup:
             name for m in self.members.values() if m.classic for name in {name for name, _ in m.classic.protocols}
         )
         assert +self.supported == supported
+
+
+def _hold_the_same(one: ConsumerMember, other: ConsumerMember) -> bool:
+    return one.assigned is other.assigned and one.revoking is other.revoking

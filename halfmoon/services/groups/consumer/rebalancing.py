@@ -32,6 +32,7 @@ from halfmoon.schema.groups import UNREVOKED, ConsumerMember, Places
 from halfmoon.services.common.deadlines import Deadlines, Timer
 from halfmoon.services.groups.allocation import AnyAllocator
 from halfmoon.services.groups.consumer import reconciliation, targets
+from halfmoon.services.groups.consumer.messages import ConsumerHeartbeat
 from halfmoon.services.groups.consumer.model import ConsumerGroup
 from halfmoon.services.groups.consumer.settings import ConsumerSettings
 from halfmoon.services.groups.consumer.subscriptions import Subscriptions
@@ -50,6 +51,8 @@ ASSIGNED_PER_MS, READ_PER_MS = 10, 100
 """Of members and partitions together, and of members times topics: 500 members and 2,000 partitions of one topic are
 assigned four times a second at most, and four times in five seconds if they are those of 200 topics. Strategies that
 are asked topic by topic take up to a tenth of the time for it."""
+LONG = 2_000
+"""Members and partitions together: some 4 ms to assign, and as many for a member that gets them all."""
 ASK_AGAIN_MS = 5_000
 """After this time a strategy that failed is asked again."""
 DEFAULT_REBALANCE_MS = 300_000
@@ -83,6 +86,11 @@ class Rebalancing:
     def update(self, group: ConsumerGroup, member: ConsumerMember, owned: Places | None, step: Step) -> ConsumerMember:
         """A member is new, has been heard of, or wants something else; it says that it holds `owned` (None: it does not
         say). Returns it after its next step."""
+        self.take_note(group, member, step)
+        return self._reconcile(group, member, owned, step)
+
+    def take_note(self, group: ConsumerGroup, member: ConsumerMember, step: Step) -> None:
+        """The first part of `update`: the member is as it says, and the group is assigned anew where that is due."""
         before = group.members.get(member.member_id)
         changed = before is None or (before.topics, before.regex) != (member.topics, member.regex)
         if before is not None and (before.classic is None) != (member.classic is None):
@@ -94,7 +102,22 @@ class Rebalancing:
             self._assign(group, step)
         else:
             self.ask_again(group, step)
-        return self._reconcile(group, member, owned, step)
+
+    def takes_long(self, group: ConsumerGroup | None, request: ConsumerHeartbeat) -> bool:
+        """Whether a heartbeat may have a large group assigned."""
+        topics = self.subscriptions.topics
+        if (
+            request.topics is None and request.regex is None and group is not None
+            and group.epoch == group.assignment_epoch and group.seen_changes == topics.changes
+        ):  # fmt: skip
+            return False
+        if request.regex:
+            return True  # what it finds is not known yet
+        numbers = {number for name in request.topics or () if (number := topics.number(name)) is not None}
+        size = sum(map(topics.partitions, numbers))
+        if group is not None:
+            size += len(group.members) + sum(group.topics.values())
+        return size > LONG
 
     def is_behind(self, group: ConsumerGroup, member: ConsumerMember, step: Step) -> bool:
         """Whether there is an assignment that the member has not got to, or will be once it joins again."""

@@ -58,10 +58,23 @@ def _next(
     if lost:
         return _moved(member, own_epoch, state=UNREVOKED, assigned=kept, revoking=lost)
     missing = target.difference(holding[:2] for holding in kept)
-    free = [place for place in missing if owner_of(place) in (None, member.member_id)]
-    assigned = tuple(sorted((*kept, *((number, index, epoch) for number, index in free))))
+    mine = None, member.member_id
+    free = [place for place in missing if owner_of(place) in mine]
+    new = [(number, index, epoch) for number, index in in_order(free)]
+    assigned = tuple(sorted((*kept, *new)) if kept else new)
     state = STABLE if len(free) == len(missing) else UNRELEASED
     return _moved(member, epoch, state=state, assigned=assigned, revoking=())
+
+
+def in_order(places: Iterable[Place]) -> list[Place]:
+    """Sorted: numbers are compared, not pairs, since there may be 10,000."""
+    by_topic: dict[int, list[int]] = {}
+    for number, index in places:
+        if number in by_topic:
+            by_topic[number].append(index)
+        else:
+            by_topic[number] = [index]
+    return [(number, index) for number in sorted(by_topic) for index in sorted(by_topic[number])]
 
 
 def _moved(

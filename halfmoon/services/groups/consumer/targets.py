@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from itertools import repeat
 
 from halfmoon.schema.groups import ConsumerMember, Place, Places
 from halfmoon.services.groups.allocation import AnyAllocator, GroupMember, Queue, allocate_topics
 from halfmoon.services.groups.consumer.model import ConsumerGroup
+from halfmoon.services.groups.consumer.reconciliation import in_order
 from halfmoon.services.groups.consumer.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)
@@ -63,19 +65,19 @@ def _ask(
     members = member_names(group.members, subscriptions)
     ids = {str(member): member_id for member_id, member in members.items()}
     queues = {
-        topic: [Queue(topic, broker_name, index) for index in range(group.topics[numbers[topic]])]
+        topic: list(map(Queue._make, zip(repeat(topic), repeat(broker_name), range(group.topics[numbers[topic]]))))
         for topic in sorted(numbers)
     }
     previous: dict[str, list[Queue]] = {}
     for member_id, places in group.targets.items() if getattr(allocator, "wants_previous", False) else ():
         previous[members[member_id]] = [
             Queue(names[number], broker_name, index)
-            for number, index in sorted(places)
+            for number, index in in_order(places)
             if number in names and index < group.topics[number]
         ]
     assignment = allocate_topics(allocator, list(members.values()), queues, previous)
     return {
-        ids[str(member)]: frozenset((numbers[queue.topic], queue.queue_id) for queue in owned)
+        ids[str(member)]: frozenset([(numbers[topic], index) for topic, _, index in owned])
         for member, owned in assignment.items()
     }
 

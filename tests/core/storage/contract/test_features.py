@@ -23,7 +23,7 @@ from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.server.plugin_host import Host
 from halfmoon.services.share.reading import Loading
-from halfmoon.services.share.share_partition import REJECT, Acknowledgement, Demand
+from halfmoon.services.share.share_partition import REJECT, Demand
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from halfmoon.testing.storages import FailingReader, LateReader
@@ -310,7 +310,7 @@ def test_share_groups_get_every_record_and_write_dead_letters_once(world: World)
             found = shares.delivery.loaded(begun, "m", found, slices, demand, options)
         given += [offset for piece in found.acquired for offset in range(piece.first, piece.end)]
     assert given == list(range(40))
-    shares.delivery.acknowledge(begun, "m", [Acknowledgement(0, 39, (REJECT,))], options)
+    shares.delivery.acknowledge(begun, "m", [(0, 40, REJECT)], options)
     turn(world.broker)
     world.killed()
     world.settle()

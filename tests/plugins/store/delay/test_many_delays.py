@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from halfmoon.core.pending import PendingSet
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batches import build_batch, iter_records
 from halfmoon.core.steps import finish
@@ -14,6 +15,7 @@ from halfmoon.errors import BrokerError, Fault, TakesLongError
 from halfmoon.plugins.store.delay.plugin import MOST_PIECES, MOST_RECORDS, TIMER_TOPIC
 from halfmoon.services.common.record_edit import GLANCED, SLICE, WRITTEN
 from halfmoon.services.waiting.interception import IN_SLICES
+from halfmoon.services.waiting.redirecting import CHECKED
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, append, partition_of, relay, turn
@@ -235,23 +237,96 @@ def test_a_half_message_that_is_sent_again_while_it_is_prepared_is_one(broker: B
     assert broker.waiting.waiting() == IN_SLICES + 1
 
 
-def test_what_is_ended_while_an_end_is_prepared_is_ended_once(broker: BareNode) -> None:
-    count = IN_SLICES + 1
-    append(
-        broker, partition_of(broker, "t"),
-        made(count, lambda at: (("TRAN_MSG", b"true"), ("PGROUP", b"g"), ("UNIQ_KEY", b"%d" % at))),
-    )  # fmt: skip
+MANY_HALVES = IN_SLICES + 1
+
+
+def halves_wait(broker: BareNode, count: int = MANY_HALVES) -> None:
+    batch = made(count, lambda at: (("TRAN_MSG", b"true"), ("PGROUP", b"g"), ("UNIQ_KEY", b"%d" % at)))
+    append(broker, partition_of(broker, "t"), batch)
     turn(broker)
 
-    def end(state: bytes) -> Callable[[int], Headers]:
-        return lambda at: (("PGROUP", b"g"), ("UNIQ_KEY", b"%d" % at), ("TRAN_STATE", state))
+
+def ends(count: int, state: bytes) -> memoryview:
+    return made(count, lambda at: (("PGROUP", b"g"), ("UNIQ_KEY", b"%d" % at), ("TRAN_STATE", state)))
+
+
+@pytest.mark.parametrize(("state", "other"), [(b"commit", b"rollback"), (b"rollback", b"commit")])
+def test_what_is_ended_while_an_end_is_prepared_is_ended_once(broker: BareNode, state: bytes, other: bytes) -> None:
+    halves_wait(broker)
 
     def meanwhile() -> None:
-        append(broker, partition_of(broker, END), made(10, end(b"rollback")))
+        append(broker, partition_of(broker, END), ends(10, other))
 
-    assert prepared_beside(broker, END, made(count, end(b"commit")), meanwhile) == 2
+    assert prepared_beside(broker, END, ends(MANY_HALVES, state), meanwhile) == 2
     relay(broker)
-    assert values(broker, "t") == [b"%d" % at for at in range(10, count)]
+    committed = range(10) if other == b"commit" else range(10, MANY_HALVES)
+    assert values(broker, "t") == [b"%d" % at for at in committed]
+    assert broker.waiting.waiting() == 0
+
+
+@pytest.mark.parametrize("state", [b"commit", b"rollback"])
+def test_what_is_moved_while_an_end_is_prepared_is_ended(broker: BareNode, clock: VirtualClock, state: bytes) -> None:
+    halves_wait(broker)
+    relay(broker)
+
+    def meanwhile() -> None:
+        broker.waiting.reclaim._upto = broker.log.end
+        finish(broker.waiting.reclaim.run())
+        assert broker.waiting.moved
+
+    assert prepared_beside(broker, END, ends(MANY_HALVES, state), meanwhile) == 2
+    pass_ms(broker, clock, 10**7)
+    assert len(values(broker, "t")) == (MANY_HALVES if state == b"commit" else 0)
+    assert broker.waiting.waiting() == 0
+    assert "check.g" not in broker.catalog.by_name or values(broker, "check.g") == []
+
+
+@pytest.mark.parametrize("state", [b"commit", b"rollback"])
+def test_of_an_end_nothing_is_left_that_is_done_message_by_message(
+    broker: BareNode, monkeypatch: pytest.MonkeyPatch, state: bytes
+) -> None:
+    halves_wait(broker, 2_000)
+    looked: list[int] = []
+    for name in ("settle", "__contains__"):
+        call = getattr(PendingSet, name)
+
+        def counted(pending: PendingSet, offset: int, call: Callable[..., bool] = call) -> bool:
+            looked.append(offset)
+            return call(pending, offset)
+
+        monkeypatch.setattr(PendingSet, name, counted)
+    partition, batch = partition_of(broker, END), ends(2_000, state)
+    with pytest.raises(TakesLongError) as caught:
+        broker.append(partition, batch, broker.clock.wall_ms())
+    slices, value, most = caught.value.steps(batch), None, 0
+    while True:
+        looked.clear()
+        try:
+            load = slices.send(value)
+        except StopIteration as done:
+            prepared = done.value
+            break
+        most = max(most, len(looked))
+        value = None if load is None else load()
+    assert 0 < most <= CHECKED + SLICE
+    looked.clear()
+    broker.append(partition, batch, broker.clock.wall_ms(), prepared=prepared)
+    assert looked == []
+    assert broker.waiting.waiting() == 0
+
+
+def test_nacks_of_a_topic_that_is_deleted_meanwhile_are_of_none(broker: BareNode) -> None:
+    count = IN_SLICES + 50
+    send(broker, "t", *[(b"x", {})] * count)
+    broker.create_topic("retry.g", 1)
+    turn(broker)
+    batch = made(count, lambda at: (("RETRY_OF", b"t/0/%d" % at), ("TIMER_DELAY_MS", b"0")))
+
+    def meanwhile() -> None:
+        broker.delete_topic(broker.catalog.by_name["t"])
+
+    assert prepared_beside(broker, "retry.g", batch, meanwhile) == 2
+    assert broker.state.nacked.nacked == {}
 
 
 def test_a_batch_that_is_prepared_is_counted_in_its_producers_sequence(broker: BareNode) -> None:

@@ -1,0 +1,100 @@
+"""What goes into an append, what comes out of it, and who is asked on the way (core/append.py)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from halfmoon.schema.provenance import Provenance
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from halfmoon.core.catalog.topics import Partition
+    from halfmoon.core.records.batches import BatchHeader
+    from halfmoon.core.storage.frame import Frame
+
+NOTHING = Provenance()
+
+
+class Elsewhere(NamedTuple):
+    """Where a record stands that went to another topic than it was sent to."""
+
+    partition: Partition
+    offset: int
+    due_ms: int
+    """When it is due there (Unix ms); 0: it does not wait."""
+
+
+class Produced(NamedTuple):
+    """What became of a batch. `append_ms` is −1 unless the topic stamps its records; wait for `position`."""
+
+    base_offset: int
+    append_ms: int
+    position: int
+    start_offset: int
+    redirected: Elsewhere | None = None
+    """Of the first of the records that went elsewhere, if any did."""
+
+
+class TransactionalProducer(NamedTuple):
+    """Who sends transactional batches."""
+
+    transactional_id: str
+    adds_partitions: bool
+    """Its batches add their partition to the transaction (KIP-890); else that has been asked for before."""
+
+
+class TransactionGuard(Protocol):
+    """Knows which producer may write transactional batches, and where."""
+
+    def before_append(self, producer: TransactionalProducer, partition: Partition, header: BatchHeader) -> None:
+        """Raises BrokerError where the batch does not belong to its producer's transaction."""
+        ...
+
+
+class Interceptor(Protocol):
+    """Looks into produced batches that carry a feature's header."""
+
+    def concerns(self, partition: Partition, body: Buffer) -> bool:
+        """Whether somebody may have something to do with a batch of these bytes (decompressed)."""
+        ...
+
+    def append(
+        self,
+        partition: Partition,
+        batch: memoryview,
+        header: BatchHeader,
+        now_ms: int,
+        *,
+        keyed: bool,
+        prepared: object = None,
+    ) -> tuple[int, int, Elsewhere | None]:
+        """Append what becomes of it: the base offset (−1 where nothing stays), the position to wait for, and where the
+        first of the records stands that went elsewhere. Raises BrokerError; nothing is stored then. `prepared`: what
+        the steps of a TakesLongError have returned."""
+        ...
+
+
+class KeyNotes(Protocol):
+    """Is told of frames that somebody may look for by a key, or by what became of a message."""
+
+    def note(self, position: int, length: int) -> None: ...
+
+    def note_small(self, seen: Frame, proof: bytes, body: bytes) -> None: ...
+
+
+class Piece(NamedTuple):
+    """One batch of a frame group."""
+
+    partition: Partition
+    batch: memoryview
+    header: BatchHeader
+    proof: Provenance = NOTHING
+    """Where it comes from. With an origin and a due time, its messages wait where they are appended."""
+    original_span: int = -1
+    """What it counts in its producer's sequence; −1: its own span."""
+    due_ms: int = 0
+
+    @property
+    def span(self) -> int:
+        return self.header.last_offset_delta + 1
