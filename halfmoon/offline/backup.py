@@ -20,7 +20,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,7 @@ from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.recovery import snapshot_at_head
 from halfmoon.core.storage import index
-from halfmoon.core.storage.files import LOCK, OsFileSystem, read_file, write_all, write_file
+from halfmoon.core.storage.files import LOCK, OsFileSystem, copy_file, read_file, write_all, write_file
 from halfmoon.core.storage.frame import Kind
 from halfmoon.core.storage.log_files import FOLDER, segment_path
 from halfmoon.core.storage.scan import Scan
@@ -105,8 +104,8 @@ def restore(saved: str | os.PathLike[str], directory: str | os.PathLike[str], pr
     done = 0
     into = OsFileSystem(goal)
     for path in paths:
-        (goal / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(root / path, goal / path)
+        into.make_directory(str(path.parent))
+        copy_file(root / path, goal / path)
         file = into.open(str(path))
         file.sync()
         done += file.size()
@@ -277,7 +276,7 @@ class _Backup:
                 except FileNotFoundError:
                     return False
                 except OSError:
-                    shutil.copyfile(source, goal)
+                    copy_file(source, goal)
             except FileNotFoundError:
                 return False
             file = self._into.open(path)
@@ -297,7 +296,7 @@ class _Backup:
                 except FileNotFoundError:  # merged meanwhile; a start makes it again
                     continue
                 except OSError:
-                    shutil.copyfile(self._source.root / path, goal)
+                    copy_file(self._source.root / path, goal)
                 file = self._into.open(path)
                 file.sync()
                 file.close()

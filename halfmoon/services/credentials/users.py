@@ -80,11 +80,14 @@ class Users:
         appender: Appender,
         key: NodeKey,
         random_bytes: Callable[[int], bytes],
+        exposed: Callable[[], str | None],
     ) -> None:
+        """`exposed`: a file of the data directory that others may read, if there is one."""
         self._state = state
         self._appender = appender
         self._key = key
         self._random_bytes = random_bytes
+        self._exposed = exposed
         self._secrets: dict[bytes, str | None] = {}
         """Opened ones, by what is kept of them; None: it cannot be opened."""
         self._makeshift = b""
@@ -303,7 +306,14 @@ class Users:
 
     def _warnings(self) -> list[str]:
         lost = [user.name for user in self._sealed() if self._open(user) is None]
-        return [_lost_secrets(lost)] if lost else []
+        warnings = [_lost_secrets(lost)] if lost else []
+        exposed = self._exposed() if self._state.users else None
+        if exposed is not None:
+            warnings.append(
+                f"others may read {exposed}, and there are users, whose credentials the data directory holds: "
+                "chmod -R go-rwx it"
+            )
+        return warnings
 
     def _sealed(self) -> Iterable[User]:
         return [user for user in self._state.users.values() if user.sealed]
