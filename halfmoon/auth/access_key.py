@@ -25,9 +25,8 @@ def signature(secret: str, fields: Mapping[str, str], body: bytes | memoryview, 
     # Java sorts by UTF-16 units.
     names = sorted(fields, key=None if "".join(fields).isascii() else _in_java)
     signed = "".join([fields[name] for name in names if name not in left_out])
-    made = hmac.new(secret.encode(), signed.encode(errors="surrogatepass"), "sha1")
-    made.update(body)
-    return b64encode(made.digest()).decode()
+    content = b"".join((signed.encode(errors="surrogatepass"), body))
+    return b64encode(hmac.digest(secret.encode(), content, "sha1")).decode()
 
 
 def is_signed(secret: str, fields: Mapping[str, str], body: bytes | memoryview, version: int) -> bool:

@@ -1,22 +1,45 @@
-"""Asking the broker what no API of Kafka's can say: HalfmoonMessages (adapters/kafka/api/api_18502_messages.py)."""
+"""Asking the broker what no API of Kafka's can say: our own APIs, HalfmoonMessages and HalfmoonUsers
+(adapters/kafka/api/api_18502_messages.py, api_18503_users.py)."""
 
 from __future__ import annotations
 
 import socket
 import struct
+from typing import TypeVar
 
 import msgspec
 
 from halfmoon.cli.connect import CLIENT_ID, CONNECT_TIMEOUT_S, addresses, nobody
 from halfmoon.cli.errors import CliError
+from halfmoon.services.credentials import questions as users
 from halfmoon.services.keyindex.questions import Answer, Find, Nacked, Show
 
-API_KEY = 18502
+MESSAGES, USERS = 18502, 18503
 ANSWER_TIMEOUT_S = 60.0
 
 
 def ask(bootstrap_server: str, question: Find | Show | Nacked) -> Answer:
     """Raises CliError where the broker refuses, or knows no such question."""
+    answer = msgspec.json.decode(_ask(bootstrap_server, MESSAGES, question), type=Answer)
+    return _accepted(answer)
+
+
+def ask_about_users(bootstrap_server: str, question: users.Question) -> users.Answer:
+    """Raises CliError where the broker refuses, or knows no such question."""
+    answer = msgspec.json.decode(_ask(bootstrap_server, USERS, question), type=users.Answer)
+    return _accepted(answer)
+
+
+AnswerT = TypeVar("AnswerT", Answer, users.Answer)
+
+
+def _accepted(answer: AnswerT) -> AnswerT:
+    if answer.fault:
+        raise CliError(answer.message or answer.fault)
+    return answer
+
+
+def _ask(bootstrap_server: str, key: int, question: msgspec.Struct) -> bytes:
     problem = ""
     for server, address in addresses(bootstrap_server):
         try:
@@ -27,24 +50,21 @@ def ask(bootstrap_server: str, question: Find | Show | Nacked) -> Answer:
         with connection:
             connection.settimeout(ANSWER_TIMEOUT_S)
             try:
-                answer = _exchange(connection, msgspec.json.encode(question))
+                return _exchange(connection, key, msgspec.json.encode(question))
             except EOFError:
                 raise CliError(f"{server} closed the connection: it is not Halfmoon, or an older version") from None
             except TimeoutError:
                 raise CliError(f"{server} did not answer within {ANSWER_TIMEOUT_S:.0f} s") from None
-        if answer.fault:
-            raise CliError(answer.message or answer.fault)
-        return answer
     raise nobody(problem)
 
 
-def _exchange(connection: socket.socket, body: bytes) -> Answer:
+def _exchange(connection: socket.socket, key: int, body: bytes) -> bytes:
     """Raises EOFError where the broker hangs up."""
     client = CLIENT_ID.encode()
-    request = struct.pack(">hhih", API_KEY, 0, 1, len(client)) + client + body
+    request = struct.pack(">hhih", key, 0, 1, len(client)) + client + body
     connection.sendall(struct.pack(">i", len(request)) + request)
     (size,) = struct.unpack(">i", _receive(connection, 4))
-    return msgspec.json.decode(_receive(connection, size)[4:], type=Answer)
+    return _receive(connection, size)[4:]
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,7 @@ from halfmoon.core import clean_files, identity
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.storage import index
-from halfmoon.core.storage.files import LOCK, OsFileSystem, read_file, write_all, write_file
+from halfmoon.core.storage.files import LOCK, OsFileSystem, copy_file, read_file, write_all, write_file
 from halfmoon.core.storage.frame import Kind
 from halfmoon.core.storage.log_files import FOLDER, segment_path
 from halfmoon.core.storage.scan import Scan
@@ -104,8 +103,8 @@ def restore(saved: str | os.PathLike[str], directory: str | os.PathLike[str], pr
     done = 0
     into = OsFileSystem(goal)
     for path in paths:
-        (goal / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(root / path, goal / path)
+        into.make_directory(str(path.parent))
+        copy_file(root / path, goal / path)
         file = into.open(str(path))
         file.sync()
         done += file.size()
@@ -276,7 +275,7 @@ class _Backup:
                 except FileNotFoundError:
                     return False
                 except OSError:
-                    shutil.copyfile(source, goal)
+                    copy_file(source, goal)
             except FileNotFoundError:
                 return False
             file = self._into.open(path)
@@ -296,7 +295,7 @@ class _Backup:
                 except FileNotFoundError:  # merged meanwhile; a start makes it again
                     continue
                 except OSError:
-                    shutil.copyfile(self._source.root / path, goal)
+                    copy_file(self._source.root / path, goal)
                 file = self._into.open(path)
                 file.sync()
                 file.close()

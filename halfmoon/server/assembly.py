@@ -148,7 +148,7 @@ class Node:
         self.quotas = Quotas(state.quotas, appender, clock, live)
         self.acls = AccessRules(state.acls, appender, obeyed=settings.security.authorizes(settings.listeners))
         self.node_key = NodeKey(fs, random_bytes)
-        self.users = Users(state.credentials, appender, self.node_key, random_bytes)
+        self.users = Users(state.credentials, appender, self.node_key, random_bytes, fs.exposed)
         self.tokens = DelegationTokens(
             state.credentials, appender, clock, timers, self.node_key, random_bytes, self.users.is_disabled,
             TokenLimits(), logger,

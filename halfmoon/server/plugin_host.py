@@ -11,6 +11,7 @@ from typing import Any, cast
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.records.batch_header import parse_header
 from halfmoon.core.steps import Steps, finish
+from halfmoon.core.storage.files import DIRECTORY_MODE
 from halfmoon.core.transactions.aborted import AbortedBatches
 from halfmoon.errors import BrokerError, Fault, NotHereYetError, TakesLongError
 from halfmoon.hooks.features import ViewChecks
@@ -125,7 +126,7 @@ class Host:
     def state_dir(self, plugin: str) -> Path:
         """Made if need be. Names are escaped, so that none leads out of the folder or into another plugin's."""
         folder = self._data_dir / folder_of(plugin)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         return folder
 
     def _partition(self, topic: str, index: int) -> Partition:

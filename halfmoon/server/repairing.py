@@ -31,7 +31,7 @@ from halfmoon.core.catalog import snapshot
 from halfmoon.core.identity import Identity
 from halfmoon.core.kernel import Kernel
 from halfmoon.core.storage import index
-from halfmoon.core.storage.files import OsFileSystem, write_file
+from halfmoon.core.storage.files import DIRECTORY_MODE, OsFileSystem, write_file
 from halfmoon.core.storage.log_files import FOLDER, list_segments
 from halfmoon.core.storage.scan import read_header
 from halfmoon.errors import StartError
@@ -119,7 +119,9 @@ def examine(
 def repair(directory: Path, findings: Findings, stamp: str) -> Path:
     """Do it; returns the folder with the files as they were. `stamp`: its name. Raises StartError, OSError."""
     kept = directory / KEPT / stamp
-    kept.mkdir(parents=True)
+    # Each folder by itself: with `parents` the mode is only the last one's.
+    for folder in (kept.parent, kept):
+        folder.mkdir(DIRECTORY_MODE, exist_ok=folder is not kept)
     for path in _touched(directory, findings):
         shutil.copy2(directory / path, kept / path.replace("/", "-"))
     fs = OsFileSystem(directory)

@@ -6,11 +6,10 @@ A file is never changed in place, since a backup may share it: its copy is, once
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections import defaultdict
 
 from halfmoon.core import clean_files
-from halfmoon.core.storage.files import ASIDE, OsFileSystem
+from halfmoon.core.storage.files import ASIDE, OsFileSystem, copy_file
 from halfmoon.core.storage.frame import HEADER_BYTES, BadFrameError, Kind, encode
 from halfmoon.core.storage.log_files import FOLDER, MissingFile, segment_path
 from halfmoon.core.storage.scan import candidates, read_frame
@@ -98,7 +97,7 @@ def _write_nothing(fs: OsFileSystem, path: str, start: int, pieces: list[tuple[i
     if not pieces:
         return
     aside = path + ASIDE
-    shutil.copyfile(fs.root / path, fs.root / aside)
+    copy_file(fs.root / path, fs.root / aside)
     file = fs.open(aside)
     for begin, end, generation in pieces:
         if end - start > file.size():

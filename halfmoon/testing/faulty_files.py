@@ -162,6 +162,8 @@ class FaultyFileSystem:
         self.no_descriptors = False
         """Opening a file fails with EMFILE."""
         self.short_writes = False
+        self.readable_by_others: str | None = None
+        """A file."""
         self.cold = False
         """Pretend that nothing but the mapped window is in the page cache."""
         self.crash_at = 0
@@ -270,6 +272,9 @@ class FaultyFileSystem:
 
     def memory_bytes(self) -> int:
         return self.memory
+
+    def exposed(self) -> str | None:
+        return self.readable_by_others
 
     def _settle_names(self, count: int) -> None:
         """Bring the first changes of names to disk. Journals keep their order across folders, so one order serves

@@ -265,6 +265,7 @@ class _LateFiles:
         self.sync_directory = fs.sync_directory
         self.free_bytes = fs.free_bytes
         self.memory_bytes = fs.memory_bytes
+        self.exposed = fs.exposed
 
     def open(self, path: str, *, create: bool = False) -> File:
         file = self._fs.open(path, create=create)

@@ -304,7 +304,7 @@ def test_a_restore_that_was_cut_off_is_no_data_directory(
             raise OSError(errno.ENOSPC, "full")
         shutil.copyfile(one, other)
 
-    monkeypatch.setattr(module, "shutil", SimpleNamespace(copyfile=full))
+    monkeypatch.setattr(module, "copy_file", full)
     with pytest.raises(OSError, match="full"):
         restore(target, tmp_path / "new")
     with pytest.raises(StartError):

@@ -12,7 +12,9 @@ import errno
 import fcntl
 import mmap
 import os
+import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -22,6 +24,10 @@ from halfmoon.errors import StartError
 Buffer = bytes | bytearray | memoryview
 LOCK = "lock"
 """The file of a data directory that its broker holds locked."""
+
+FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
+"""Messages and credentials are their owner's alone."""
+_OTHERS = 0o077
 
 IOV_MAX = 1024
 """Most buffers that one pwritev takes (Linux: UIO_MAXIOV)."""
@@ -105,6 +111,9 @@ class FileSystem(Protocol):
 
     def memory_bytes(self) -> int:
         """The most memory that its files may take as page cache."""
+
+    def exposed(self) -> str | None:
+        """A file that others than its owner may read; None where there is none, or that cannot be told."""
 
 
 class OsMapping:
@@ -233,7 +242,7 @@ class OsFileSystem:
                 raise StartError(f"there is no directory {self.root}")
             return
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            self.root.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         except OSError as error:
             raise StartError(f"data directory {self.root} cannot be created: {error.strerror}") from error
 
@@ -241,7 +250,7 @@ class OsFileSystem:
         """Keep other processes out until this one ends. Raises StartError where another one is in."""
         path = self.root / LOCK
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             raise StartError(f"data directory {self.root} cannot be written: {error.strerror}") from error
         try:
@@ -265,7 +274,7 @@ class OsFileSystem:
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
         flags = self._access | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
-        return OsFile(self.held_back.run(lambda: os.open(self.root / path, flags, 0o644)), self.held_back)
+        return OsFile(self.held_back.run(lambda: os.open(self.root / path, flags, FILE_MODE)), self.held_back)
 
     def rename(self, source: str, target: str) -> None:
         (self.root / source).rename(self.root / target)
@@ -280,7 +289,7 @@ class OsFileSystem:
             return []
 
     def make_directory(self, path: str) -> None:
-        (self.root / path).mkdir(parents=True, exist_ok=True)
+        (self.root / path).mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
 
     def links(self, path: str) -> int:
         return (self.root / path).stat().st_nlink
@@ -301,6 +310,19 @@ class OsFileSystem:
 
         return page_cache.memory_bytes()
 
+    def exposed(self) -> str | None:
+        # Nobody reaches a file through a directory that is closed to him.
+        try:
+            if not self.root.stat().st_mode & _OTHERS:
+                return None
+            for folder in (self.root, *(each for each in self.root.iterdir() if each.is_dir())):
+                for each in folder.iterdir() if folder.stat().st_mode & _OTHERS else ():
+                    if each.is_file() and each.stat().st_mode & _OTHERS:
+                        return str(each)
+        except OSError:  # what expires meanwhile
+            pass
+        return None
+
 
 @runtime_checkable
 class Lockable(Protocol):
@@ -310,6 +332,13 @@ class Lockable(Protocol):
 
 ASIDE = ".new"
 """How the name of a file ends that is not whole yet."""
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """The content, into a file of its owner's alone. Raises OSError, and makes no file where there is no source."""
+    opener = partial(os.open, mode=FILE_MODE)
+    with source.open("rb") as reading, open(target, "wb", opener=opener) as writing:
+        shutil.copyfileobj(reading, writing, 1 << 20)
 
 
 def write_file(fs: FileSystem, path: str, data: Sequence[Buffer]) -> None:

@@ -80,11 +80,14 @@ class Users:
         appender: Appender,
         key: NodeKey,
         random_bytes: Callable[[int], bytes],
+        exposed: Callable[[], str | None],
     ) -> None:
+        """`exposed`: a file of the data directory that others may read, if there is one."""
         self._state = state
         self._appender = appender
         self._key = key
         self._random_bytes = random_bytes
+        self._exposed = exposed
         self._secrets: dict[bytes, str | None] = {}
         """Opened ones, by what is kept of them; None: it cannot be opened."""
         self._makeshift = b""
@@ -162,20 +165,28 @@ class Users:
         if name in self._state.users:
             raise BrokerError(Fault.DUPLICATE_RESOURCE, f"there is a user {name} already")
         _check_name(name)
-        kept: dict[int, ScramCredential] = {}
-        for each in credentials:
-            _check_upsertion(each)
-            if each.name != name or each.mechanism in kept:
-                raise BrokerError(Fault.DUPLICATE_RESOURCE, "one credential of the user for each mechanism")
-            kept[each.mechanism] = _made(each)
+        scram = _all_made(name, credentials)
         sealed = b"" if secret is None else self._seal(name, secret)
-        return self._put(User(name, list(kept.values()), False, admin, sealed), Change.CREATED)
+        return self._put(User(name, scram, False, admin, sealed), Change.CREATED)
 
-    def set_disabled(self, name: str, disabled: bool) -> int:
-        return self._put(replace(self.find(name), disabled=disabled), Change.DISABLED if disabled else Change.ENABLED)
+    def set_passwords(self, name: str, credentials: Sequence[Upsertion]) -> int:
+        """In place of all SCRAM credentials that the user has."""
+        return self._put(replace(self.find(name), scram=_all_made(name, credentials)), Change.CREDENTIALS)
 
-    def set_admin(self, name: str, admin: bool) -> int:
-        return self._put(replace(self.find(name), admin=admin), Change.ADMIN)
+    def set_flags(self, name: str, *, disabled: bool | None = None, admin: bool | None = None) -> int:
+        """None stays as it is."""
+        user = self.find(name)
+        changed = replace(
+            user,
+            disabled=user.disabled if disabled is None else disabled,
+            admin=user.admin if admin is None else admin,
+        )
+        position = self._appender.append_control(UsersChanged([changed], []))
+        if changed.disabled != user.disabled:
+            self._tell(name, Change.DISABLED if changed.disabled else Change.ENABLED)
+        if changed.admin != user.admin:
+            self._tell(name, Change.ADMIN)
+        return position
 
     def set_secret(self, name: str, secret: str | None) -> int:
         """None: the user is to have none."""
@@ -303,7 +314,14 @@ class Users:
 
     def _warnings(self) -> list[str]:
         lost = [user.name for user in self._sealed() if self._open(user) is None]
-        return [_lost_secrets(lost)] if lost else []
+        warnings = [_lost_secrets(lost)] if lost else []
+        exposed = self._exposed() if self._state.users else None
+        if exposed is not None:
+            warnings.append(
+                f"others may read {exposed}, and there are users, whose credentials the data directory holds: "
+                "chmod -R go-rwx it"
+            )
+        return warnings
 
     def _sealed(self) -> Iterable[User]:
         return [user for user in self._state.users.values() if user.sealed]
@@ -325,6 +343,16 @@ def _made(upsertion: Upsertion) -> ScramCredential:
     mechanism = BY_NUMBER[upsertion.mechanism]
     made = credential_of(mechanism, upsertion.salted_password, upsertion.salt, upsertion.iterations)
     return ScramCredential(mechanism.number, made.salt, made.stored_key, made.server_key, made.iterations)
+
+
+def _all_made(name: str, credentials: Sequence[Upsertion]) -> list[ScramCredential]:
+    kept: dict[int, ScramCredential] = {}
+    for each in credentials:
+        _check_upsertion(each)
+        if each.name != name or each.mechanism in kept:
+            raise BrokerError(Fault.DUPLICATE_RESOURCE, "one credential of the user for each mechanism")
+        kept[each.mechanism] = _made(each)
+    return [kept[mechanism] for mechanism in sorted(kept)]
 
 
 def _check_name(name: str) -> None:

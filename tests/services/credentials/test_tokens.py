@@ -145,11 +145,11 @@ def test_a_full_disk_keeps_tokens_that_have_expired_and_lets_nobody_in_by_them(
 def test_the_token_of_a_user_that_is_disabled_logs_nobody_in(broker: BareNode, tokens: DelegationTokens) -> None:
     broker.users.create("alice")
     made = make(tokens)
-    broker.users.set_disabled("alice", True)
+    broker.users.set_flags("alice", disabled=True)
     found = tokens.find(SHA_256, made.said.id)
     assert found is not None
     assert not found.usable
-    broker.users.set_disabled("alice", False)
+    broker.users.set_flags("alice", disabled=False)
     assert log_in(tokens, made)
 
 

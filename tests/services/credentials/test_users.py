@@ -175,7 +175,11 @@ def test_a_log_that_takes_no_more_leaves_users_as_they_are(
     fill(broker, fs)
     assert set(faults(users.alter([Deletion("alice", 1)], [upsertion("bob")]))) == {"alice", "bob"}
     assert all(users.alter([Deletion("alice", 1)], [upsertion("bob")]).values())
-    for change in (lambda: users.delete("alice"), lambda: users.create("bob"), lambda: users.set_admin("alice", True)):
+    for change in (
+        lambda: users.delete("alice"),
+        lambda: users.create("bob"),
+        lambda: users.set_flags("alice", admin=True),
+    ):
         with pytest.raises(BrokerError):
             change()
     assert heard == []
@@ -216,7 +220,7 @@ def test_a_user_that_is_not_created(users: Users, name: str, credentials: list[U
 
 def test_whoever_is_disabled_has_the_wrong_password(users: Users) -> None:
     users.create("alice", [upsertion()], admin=True, secret="rocket")
-    users.set_disabled("alice", True)
+    users.set_flags("alice", disabled=True)
     with pytest.raises(AuthenticationError, match="disabled"):
         log_in(users)
     with pytest.raises(AuthenticationError):
@@ -225,7 +229,7 @@ def test_whoever_is_disabled_has_the_wrong_password(users: Users) -> None:
     assert users.is_disabled(ALICE)
     assert not users.is_admin(ALICE)
 
-    users.set_disabled("alice", False)
+    users.set_flags("alice", disabled=False)
     assert log_in(users)
     assert plain.verification(plain.Plain("alice", "s3cret"), users.credentials("alice"), users.unknown_key())()
     assert (users.secret("alice"), users.is_admin(ALICE)) == ("rocket", True)
@@ -235,17 +239,35 @@ def test_a_principal_of_another_kind_is_no_user_of_that_name(users: Users) -> No
     users.create("alice", admin=True)
     assert not users.is_admin(Principal("Group", "alice"))
     assert not users.is_admin(user("bob"))
-    users.set_disabled("alice", True)
+    users.set_flags("alice", disabled=True)
     assert not users.is_disabled(Principal("Group", "alice"))
 
 
-@pytest.mark.parametrize("change", ["set_disabled", "set_admin", "set_secret", "delete"])
-def test_nobody_is_changed_who_is_not_there(users: Users, change: str) -> None:
-    more = {"set_secret": ["x"], "delete": []}.get(change, [True])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda users: users.set_flags("bob", disabled=True),
+        lambda users: users.set_secret("bob", "x"),
+        lambda users: users.set_passwords("bob", []),
+        lambda users: users.delete("bob"),
+    ],
+)
+def test_nobody_is_changed_who_is_not_there(users: Users, change: Any) -> None:
     with pytest.raises(BrokerError) as refused:
-        getattr(users, change)("bob", *more)
+        change(users)
     assert refused.value.fault is Fault.RESOURCE_NOT_FOUND
     assert len(users) == 0
+
+
+def test_passwords_replace_all_that_there_were(users: Users) -> None:
+    users.create("alice", [upsertion(), upsertion(mechanism=2)], admin=True, secret="rocket")
+    users.set_passwords("alice", [upsertion(mechanism=2, password="n3w")])
+    assert [each.mechanism for each in users.scram("alice")] == [2]
+    assert log_in(users, password="n3w", mechanism=SHA_512)
+    assert (users.is_admin(ALICE), users.secret("alice")) == (True, "rocket")
+    with pytest.raises(BrokerError):
+        users.set_passwords("alice", [upsertion(iterations=1)])
+    assert log_in(users, password="n3w", mechanism=SHA_512)
 
 
 def test_listeners_hear_of_every_change(users: Users) -> None:
@@ -256,15 +278,17 @@ def test_listeners_hear_of_every_change(users: Users) -> None:
     users.alter([Deletion("alice", 1)], [])
     users.alter([Deletion("alice", 1)], [])  # refused
     users.set_secret("alice", "x")
-    users.set_disabled("alice", True)
-    users.set_disabled("alice", False)
-    users.set_admin("alice", True)
+    users.set_flags("alice", disabled=True)
+    users.set_flags("alice", disabled=False)
+    users.set_flags("alice", admin=True)
+    users.set_flags("alice", admin=True)  # as it was
+    users.set_passwords("alice", [upsertion()])
     users.delete("alice")
     assert heard == [
         ("alice", change)
         for change in (
             Change.CREATED, Change.CREDENTIALS, Change.CREDENTIALS, Change.CREDENTIALS, Change.DISABLED,
-            Change.ENABLED, Change.ADMIN, Change.DELETED,
+            Change.ENABLED, Change.ADMIN, Change.CREDENTIALS, Change.DELETED,
         )
     ]  # fmt: skip
 
@@ -387,7 +411,7 @@ def test_users_are_there_after_a_restart(fs: FaultyFileSystem, clock: VirtualClo
     users.create("alice", [upsertion(), upsertion(mechanism=2)], admin=True, secret="rocket")
     users.alter([], [upsertion("bob"), upsertion("carol"), upsertion("dave")])
     users.alter([Deletion("carol", 1)], [])
-    users.set_disabled("bob", True)
+    users.set_flags("bob", disabled=True)
     users.delete("dave")
     turn(broker)
     expected = list(users.all())
