@@ -26,7 +26,10 @@ def access_of(node: Node, settings: Settings, plugins: Plugins) -> Access | None
     """None: everybody may do everything."""
     if settings.security.authorizes(settings.listeners):
         return RuleAccess(authorization_of(node, settings, plugins))
-    return OpinionAccess(plugins.verdict) if plugins.authorizers else None
+    if not plugins.authorizers:
+        return None
+    catalog = node.kernel.catalog
+    return OpinionAccess(plugins.verdict, lambda: [topic.name for topic in catalog.topics() if not topic.hidden])
 
 
 def authorization_of(node: Node, settings: Settings, plugins: Plugins) -> Authorization:

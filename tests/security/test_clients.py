@@ -18,6 +18,10 @@ from tests.security.conftest import Secure, Secured
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 
+ANYBODY = {"security": {"super_users": ["User:alice", "User:bob", "User:carol"]}}
+"""What these may do is not the question here."""
+
+
 def librdkafka(secured: Secured, mechanism: str, name: str, password: str, **more: Any) -> dict[str, Any]:
     config = {
         "bootstrap.servers": secured.broker.bootstrap_servers, "sasl.mechanism": mechanism, "sasl.username": name,
@@ -82,7 +86,7 @@ def through_aiokafka(secured: Secured, mechanism: str) -> list[bytes | None]:
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("through", [through_librdkafka, through_kafka_python, through_aiokafka])
 def test_every_client_by_every_mechanism(secured: Secure, through: Any, tls: bool) -> None:
-    found = secured(tls=tls)
+    found = secured(tls=tls, **ANYBODY)
     found.user("alice", "secret")
     for mechanism in MECHANISMS:
         assert through(found, mechanism) == [b"v"]
@@ -93,7 +97,7 @@ def test_every_client_by_every_mechanism(secured: Secure, through: Any, tls: boo
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_librdkafka_is_told_that_its_password_is_wrong(secured: Secure, mechanism: str) -> None:
-    found = secured()
+    found = secured(**ANYBODY)
     found.user("alice", "secret")
     errors: list[KafkaError] = []
     admin = AdminClient(librdkafka(found, mechanism, "alice", "wrong", error_cb=errors.append))
@@ -104,7 +108,7 @@ def test_librdkafka_is_told_that_its_password_is_wrong(secured: Secure, mechanis
 
 
 def test_aiokafka_is_told_that_its_password_is_wrong(secured: Secure) -> None:
-    found = secured()
+    found = secured(**ANYBODY)
     found.user("alice", "secret")
 
     async def run() -> None:
@@ -120,7 +124,7 @@ def test_aiokafka_is_told_that_its_password_is_wrong(secured: Secure) -> None:
 
 
 def test_a_user_that_is_disabled_or_deleted_is_gone_at_once(secured: Secure) -> None:
-    found = secured()
+    found = secured(**ANYBODY)
     for name in ("alice", "bob", "carol"):
         found.user(name, "secret")
     producers = {
@@ -131,7 +135,7 @@ def test_a_user_that_is_disabled_or_deleted_is_gone_at_once(secured: Secure) -> 
         producer.produce("t", b"v")
         assert producer.flush(20) == 0
     users = found.app.node.users
-    found.in_loop(lambda: users.set_disabled("alice", True))
+    found.in_loop(lambda: users.set_flags("alice", disabled=True))
     found.in_loop(lambda: users.delete("bob"))
     outcomes: dict[str, bool] = {}
     for name, producer in producers.items():
@@ -139,7 +143,7 @@ def test_a_user_that_is_disabled_or_deleted_is_gone_at_once(secured: Secure) -> 
     for producer in producers.values():
         producer.flush(20)
     assert outcomes == {"alice": False, "bob": False, "carol": True}
-    found.in_loop(lambda: users.set_disabled("alice", False))
+    found.in_loop(lambda: users.set_flags("alice", disabled=False))
     again = Producer(librdkafka(found, "SCRAM-SHA-512", "alice", "secret"))
     again.produce("t", b"v")
     assert again.flush(20) == 0
@@ -147,7 +151,7 @@ def test_a_user_that_is_disabled_or_deleted_is_gone_at_once(secured: Secure) -> 
 
 def test_clients_authenticate_again_before_their_session_ends(secured: Secure) -> None:
     """librdkafka does it at nine tenths of the lifetime (KIP-368)."""
-    found = secured("SCRAM-SHA-512")
+    found = secured("SCRAM-SHA-512", **ANYBODY)
     found.user("alice", "secret")
     (door,) = found.app.kafka.doors.values()
     door.sasl.reauthenticate_ms = 2_500

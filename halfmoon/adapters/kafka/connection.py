@@ -31,15 +31,12 @@ from msgspec import Struct
 from halfmoon.adapters.kafka.answers import Answers, Slot, encode
 from halfmoon.adapters.kafka.api.api_18_api_versions import unsupported_version
 from halfmoon.adapters.kafka.errors import MalformedRequest
-from halfmoon.adapters.kafka.login import Authenticating, Sasl, State
+from halfmoon.adapters.kafka.identity import Door, Identified
 from halfmoon.adapters.kafka.protocol import LARGE_BYTES, decode_request
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, PRODUCE, Route
 from halfmoon.adapters.kafka.slicing import InSlices
-from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.adapters.tcp.connection import WRITE_LIMIT_BYTES, Buffer
-from halfmoon.auth.principals import ANONYMOUS, user
-from halfmoon.auth.x500 import subject
 from halfmoon.kafka_wire import primitives as wire
 
 if TYPE_CHECKING:
@@ -49,12 +46,10 @@ if TYPE_CHECKING:
     from halfmoon.adapters.kafka.registry import ApiTable
     from halfmoon.adapters.kafka.throttling import Throttling
     from halfmoon.adapters.tcp.accepting import Arrival
-    from halfmoon.adapters.tcp.access import Access, Rights
+    from halfmoon.adapters.tcp.access import Access
     from halfmoon.adapters.tcp.buffers import ReceiveBuffer
     from halfmoon.adapters.tcp.listener import Listener
     from halfmoon.adapters.tcp.slices import Slicing
-    from halfmoon.auth.principal_rules import PrincipalRules
-    from halfmoon.auth.scram import Login
     from halfmoon.services.common.services import Services
     from halfmoon.services.quotas.service import Quotas
 
@@ -90,19 +85,7 @@ class Shared(Struct):
     """None where they are off."""
 
 
-class Door(Struct):
-    """Where clients come in: one of `listeners.kafka`."""
-
-    name: str
-    advertise: tuple[str, int] | None = None
-    """The address told to clients; None tells each the one it reached us at."""
-    sasl: Sasl | None = None
-    """None where clients have not to authenticate by SASL."""
-    rules: PrincipalRules | None = None
-    """What makes a user of the subject of a client's certificate."""
-
-
-class Connection(tcp.Connection):
+class Connection(Identified):
     """One accepted connection. Everything runs in the loop's thread."""
 
     START_BYTES: ClassVar[int] = _START.size
@@ -110,8 +93,7 @@ class Connection(tcp.Connection):
 
     def __init__(self, listener: Listener, shared: Shared, door: Door, came_as: Arrival | None = None) -> None:
         """`door`: where the client came in. `came_as`: as of tcp.Connection."""
-        super().__init__(listener, came_as)
-        self._door = door
+        super().__init__(listener, door, shared.access, came_as)
         self._shared = shared
         self._core = listener.core
         self._services = shared.services
@@ -121,19 +103,6 @@ class Connection(tcp.Connection):
         self._client_raw = b""
         self._client_id: str | None = ""
         self.software = ""
-        sasl = door.sasl
-        self.login = None if sasl is None else Authenticating(sasl, self)
-        self.principal = ANONYMOUS
-        self.mechanism = ""
-        """By which it has authenticated."""
-        self.token_id: str | None = None
-        """Of the delegation token by which it has."""
-        self._rights: Rights | None = None
-        """What it may do; None: everything."""
-        self._most_bytes = listener.max_request_bytes if sasl is None else sasl.longest_request
-        # No bound method: that would be a reference cycle.
-        self._take = Connection._request if sasl is None else Connection._checked
-        """Handles a request."""
         self.since_ms = listener.mono_ms()
         self._muted: asyncio.TimerHandle | None = None
         """Set while the client has to wait for a quota's sake."""
@@ -141,24 +110,6 @@ class Connection(tcp.Connection):
         self._kept: list[ReceiveBuffer] = []
         """Parts of a request that is not done, though its handler is. Those behind it wait (Peer.keep)."""
         self._slices = InSlices(shared.slicing, self.go_on, self._failed)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        if self._door.advertise:
-            self.host, self.port = self._door.advertise
-
-    def _begins(self, since_ms: int | None) -> None:
-        if self.login is not None:
-            self._listener.newcomers.add(self, since_ms)
-            return
-        certificate = None if self._door.rules is None else self._certificate()
-        if certificate is not None:
-            self._is_who_it_shows(certificate)
-        self._find_rights()
-
-    def _find_rights(self) -> None:
-        access = self._shared.access
-        self._rights = None if access is None else access.rights(str(self.principal), self.peer_host)
 
     def _gone(self) -> None:
         if self._slices.busy:
@@ -224,7 +175,8 @@ class Connection(tcp.Connection):
                     break
                 start = pos + 4
                 pos = start + size
-                kept |= self._take(self, view[start:pos])
+                request = view[start:pos]
+                kept |= self._checked(request) if self._is_checked else self._request(request)
         except Exception as error:
             self._failed(error)
         finally:
@@ -284,57 +236,6 @@ class Connection(tcp.Connection):
         if self._core.turn.dirty:
             self._core.on_handled()
         self._resume_soon()
-
-    # Who it is (login.Client).
-
-    def _is_who_it_shows(self, certificate: bytes) -> None:
-        """Rule: DefaultKafkaPrincipalBuilder."""
-        assert self._door.rules is not None
-        try:
-            self.principal = user(self._door.rules.apply(subject(certificate)))
-        except ValueError as error:
-            self._close(f"its certificate: {error}")
-        else:
-            self.mechanism = "TLS"
-
-    def _is_token(self, size: int) -> bool:
-        """Whether tokens come without a request around them: they may be shorter than its header."""
-        return size >= 0 and self.login is not None and self.login.state is State.RAW
-
-    def _checked(self, frame: memoryview) -> bool:
-        """As `_request`, while not every request may be handled."""
-        login = self.login
-        assert login is not None
-        if login.state is State.RAW:
-            login.step(bytes(frame), self._send_token)
-            return False
-        refusal = login.refusal(int.from_bytes(frame[:2], "big", signed=True))
-        if refusal:
-            self._close(refusal)
-            return False
-        return self._request(frame)
-
-    def _send_token(self, token: bytes | None) -> None:
-        if token is not None:
-            self._out.append(_SIZE.pack(len(token)) + token)
-            self._out_bytes += 4 + len(token)
-            if not self._handling:
-                self._flush()
-
-    def let_in(self, login: Login, mechanism: str) -> None:
-        self._listener.newcomers.remove(self)
-        self.principal, self.mechanism, self.token_id = login.principal, mechanism, login.token_id
-        self._find_rights()
-        self._most_bytes = self._listener.max_request_bytes
-        assert self.login is not None
-        self._take = Connection._request if self.login.expires_mono_ms is None else Connection._checked
-
-    def close_later(self, delay_ms: float, first: Callable[[], object], reason: str) -> None:
-        def end() -> None:
-            first()
-            self._close(reason)
-
-        self._listener.loop.call_later(delay_ms / 1000, end)
 
     # Requests, one by one.
 

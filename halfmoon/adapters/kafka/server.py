@@ -13,7 +13,8 @@ from msgspec import structs
 
 from halfmoon.adapters.kafka.access import guarded
 from halfmoon.adapters.kafka.api import registered
-from halfmoon.adapters.kafka.connection import Connection, Door, Shared
+from halfmoon.adapters.kafka.connection import Connection, Shared
+from halfmoon.adapters.kafka.identity import Door
 from halfmoon.adapters.kafka.login import Sasl
 from halfmoon.adapters.kafka.mechanisms import beginner
 from halfmoon.adapters.kafka.registry import Api, ApiTable, offered

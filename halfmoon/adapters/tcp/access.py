@@ -7,7 +7,7 @@ asked then: there is no `Access`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from halfmoon.errors import BrokerError, Fault
@@ -86,23 +86,30 @@ class _ByRules:
 class OpinionAccess:
     """By plugins alone."""
 
-    def __init__(self, opinion: Opinion) -> None:
+    def __init__(self, opinion: Opinion, topics: Callable[[], Iterable[str]] = lambda: ()) -> None:
+        """`topics`: the names of all topics."""
         self._opinion = opinion
+        self._topics = topics
 
     def rights(self, principal: str, host: str) -> Rights:
-        return _ByOpinion(self._opinion, principal, host)
+        return _ByOpinion(self._opinion, self._topics, principal, host)
 
 
 class _ByOpinion:
-    __slots__ = ("_host", "_opinion", "principal")
+    __slots__ = ("_host", "_opinion", "_topics", "principal")
 
-    def __init__(self, opinion: Opinion, principal: str, host: str) -> None:
+    def __init__(self, opinion: Opinion, topics: Callable[[], Iterable[str]], principal: str, host: str) -> None:
         self._opinion = opinion
+        self._topics = topics
         self._host = host
         self.principal = principal
 
     def allows(self, use: Use) -> bool:
-        return use[2] is None or self._opinion(self.principal, self._host, *use) is not False
+        operation, resource_type, resource = use
+        if resource is None:
+            names = list(self._topics()) if resource_type == "topic" else []
+            return not names or any(self.allows((operation, resource_type, name)) for name in names)
+        return self._opinion(self.principal, self._host, operation, resource_type, resource) is not False
 
     def allows_either(self, *uses: Use) -> bool:
         """That a wider one is allowed takes an opinion; without one, the narrowest decides."""

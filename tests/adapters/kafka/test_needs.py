@@ -56,7 +56,7 @@ class World:
             (partition,) = self.rig.topic(name)
             self.rig.append(partition, b"a")
             self.ids[name] = UUID(bytes=partition.topic.id)
-        self.rig.server.shared.access = OpinionAccess(self.guard)
+        self.rig.server.shared.access = OpinionAccess(self.guard, lambda: ("orders", "secret"))
         self.rig.server.shared.routes = guarded(self.rig.server.routes)
         self.client: RigClient = self.rig.client()
 
@@ -608,7 +608,7 @@ def test_what_groups_have_nacked_is_shown_to_who_may_see_topics_and_groups() -> 
 def ask_own(world: World, question: dict[str, Any]) -> Any:
     context = Context(
         world.rig.broker.kernel, world.rig.broker.services, world.client.connection, 0, 1, "rig",
-        world.rig.server.shared.access,
+        world.rig.server.shared.access.rights("User:ANONYMOUS", "10.0.0.9"),
     )  # fmt: skip
     answer = registered()[OWN].handler(context, memoryview(json.dumps(question).encode()))
     for _ in range(3):
