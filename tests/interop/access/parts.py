@@ -189,25 +189,24 @@ def share_acknowledge(w: World, by: Connection, case: Case) -> Any:
 
 
 def by_pattern(w: World, by: Connection, case: Case) -> Any:
-    """Join with a pattern that matches both topics: the answer to joining, then the names that are assigned."""
+    """Join with a pattern that matches both topics: the error code, and the names that are assigned."""
     member = {"group_id": w["pattern"], "member_id": str(uuid.uuid4()), "rebalance_timeout_ms": 60_000}
     joined = w.user_asks(case.key, case.version, {
         **member, "member_epoch": 0, "subscribed_topic_regex": f"{w.prefix}(orders|secret)", "topic_partitions": [],
     }, by)  # fmt: skip
     if joined.error_code:
         return joined
-    names, epoch = {each: name for name, each in w.ids.items()}, joined.member_epoch
-    found: set[str] = set()
+    names = {each: name for name, each in w.ids.items()}
+    answer, found = joined, set[str]()
     for _ in range(30):  # nothing may come, so this waits for a while
-        w.pause(0.1)
-        answer = w.user_asks(case.key, case.version, {**member, "member_epoch": epoch}, by)
-        epoch = answer.member_epoch
         if answer.assignment is not None:
             found = {names[each.topic_id] for each in answer.assignment.topic_partitions}
         if len(found) == 2:
             break
+        w.pause(0.1)
+        answer = w.user_asks(case.key, case.version, {**member, "member_epoch": answer.member_epoch}, by)
     w.user_asks(case.key, case.version, {**member, "member_epoch": -1}, by)
-    return [joined, sorted(found)]
+    return [joined.error_code, sorted(found)]
 
 
 def share_partition(w: World) -> Fields:
@@ -227,7 +226,7 @@ def by_token(fields: Callable[[World], Fields]) -> Callable[[World, Connection, 
 
         def known() -> bool:
             try:
-                found.append(Connection(w.bootstrap, w.token_id, secret, token=True))
+                found.append(w.connect(w.bootstrap, w.token_id, secret, token=True))
             except (AssertionError, ClosedError):
                 return False
             return True
