@@ -12,24 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.access.cases import CASES, NOT_ASKED
 from tests.interop.access.kafka_broker import PASSWORD, USER, KafkaBroker
-from tests.interop.access.table import STORED, ask, differences, title, written
+from tests.interop.access.table import STORED, ask, differences, written
 from tests.interop.access.world import World
-
-KAFKAS_APIS = Path(__file__).parents[1] / "golden" / "kafka-4.3.1-apis.tsv"
-
-
-def test_each_api_of_kafka_is_asked() -> None:
-    """It needs no Kafka, so it runs with the others."""
-    offered = {int(line.split("\t")[0]) for line in KAFKAS_APIS.read_text().splitlines()}
-    asked = {case.key for case in CASES}
-    assert offered - asked - NOT_ASKED.keys() == set()
-    assert asked & NOT_ASKED.keys() == set()
-    table = json.loads(STORED.read_text())
-    assert {title(case): [name for name, _ in case.situations()] for case in CASES} == {
-        name: list(answers) for name, answers in table.items()
-    }
 
 
 @pytest.mark.interop

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from halfmoon.kafka_wire.messages import REQUESTS
-from tests.interop.access.cases import CASES, Case
+from tests.interop.access.case import Case
+from tests.interop.access.cases import CASES
 from tests.interop.access.client import ClosedError
 from tests.interop.access.shape import told
 from tests.interop.access.world import World

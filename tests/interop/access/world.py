@@ -28,12 +28,14 @@ TOPICS = ("orders", "secret")
 
 
 class World:
+    connect: type[Connection] = Connection
+
     def __init__(self, bootstrap: str, admin: str, password: str) -> None:
         self.bootstrap = bootstrap
         self.administrator = admin
         self._password = password
         self.prefix = f"acl-{os.urandom(3).hex()}-"
-        self.admin = Connection(bootstrap, admin, password)
+        self.admin = self.connect(bootstrap, admin, password)
         self.ids: dict[str, uuid.UUID] = {"unknown": uuid.uuid4()}
         for name in ("alice", "bob"):
             self._make_user(name)
@@ -73,7 +75,7 @@ class World:
         """After the broker has ended a connection."""
         if administrator:
             self.admin.close()
-            self.admin = Connection(self.bootstrap, self.administrator, self._password)
+            self.admin = self.connect(self.bootstrap, self.administrator, self._password)
         else:
             self.user.close()
             self.user = self._log_in("alice")
@@ -82,7 +84,7 @@ class World:
         end = time.monotonic() + 30
         while True:  # a user is known a moment after the answer
             try:
-                return Connection(self.bootstrap, self[name], PASSWORD)
+                return self.connect(self.bootstrap, self[name], PASSWORD)
             except (AssertionError, ClosedError):
                 if time.monotonic() > end:
                     raise
@@ -90,6 +92,7 @@ class World:
 
     def _make_user(self, name: str) -> None:
         salt = os.urandom(16)
+        """With a password that all have."""
         answer = self.ask(51, 0, deletions=[], upsertions=[{
             "name": self[name], "mechanism": SCRAM_SHA_256, "iterations": 4096, "salt": salt,
             "salted_password": salt_password(PASSWORD, salt),
@@ -208,11 +211,14 @@ class World:
         for name in [*self.ids]:
             if name != "unknown":
                 self.ask(20, 5, topic_names=[self[name]], timeout_ms=30_000)
+        self._delete_users()
+        for each in (self.admin, self.user, self.bob):
+            each.close()
+
+    def _delete_users(self) -> None:
         self.ask(51, 0, upsertions=[], deletions=[
             {"name": self[name], "mechanism": SCRAM_SHA_256} for name in ("alice", "bob")
         ])  # fmt: skip
-        for each in (self.admin, self.user, self.bob):
-            each.close()
 
 
 def build(key: int, fields: dict[str, Any]) -> dict[str, Any]:
