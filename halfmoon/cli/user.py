@@ -45,8 +45,8 @@ def create(
 ) -> None:
     """Create a user with a password.
 
-    The password comes from a prompt, a file or chance, and does not leave this machine. The broker gets a salted hash;
-    whoever sees that could log in too, so ask over TLS, or on the broker's machine.
+    The password comes from a prompt, a file or chance, and does not leave this machine. The broker gets a salted hash,
+    which is enough to log in with SCRAM: use TLS, or run this on the broker's machine.
     """
     password, generated = passwords.given(f"password of {user}", password_file, generate)
     salted = passwords.salted(password, mechanism, iterations)
@@ -64,9 +64,9 @@ def passwd(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Set a user's password, in place of those it has for any mechanism.
+    """Set a user's password.
 
-    Connections that have logged in with the old one stay.
+    It replaces those of all mechanisms. Connections that have logged in with the old one stay.
     """
     password, generated = passwords.given(f"new password of {user}", password_file, generate)
     salted = passwords.salted(password, mechanism, iterations)
@@ -84,9 +84,10 @@ def secret(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Set the secret with which a user's RocketMQ clients sign; the access key is the user's name.
+    """Set the secret key of a user's RocketMQ clients.
 
-    The broker needs it as it is, and keeps it encrypted. So it travels: ask over TLS, or on the broker's machine.
+    The access key is the user's name. The broker gets the secret as it is and keeps it encrypted: use TLS, or run this on
+    the broker's machine.
     """
     if not rocketmq:
         raise typer.BadParameter("which secret? --rocketmq is the only kind")

@@ -45,7 +45,7 @@ ALWAYS = {
     "CreateDelegationToken", "CreatePartitions", "CreateTopics", "DeleteRecords", "DeleteTopics",
     "DescribeCluster", "DescribeDelegationToken", "DescribeLogDirs", "DescribeProducers", "DescribeQuorum",
     "DescribeTopicPartitions", "DescribeUserScramCredentials", "ElectLeaders", "ExpireDelegationToken", "Fetch",
-    "FindCoordinator", "InitProducerId", "ListOffsets", "ListPartitionReassignments", "Metadata",
+    "FindCoordinator", "HalfmoonUsers", "InitProducerId", "ListOffsets", "ListPartitionReassignments", "Metadata",
     "OffsetForLeaderEpoch", "Produce", "RenewDelegationToken", "SaslAuthenticate", "SaslHandshake", "UpdateFeatures",
 }  # fmt: skip
 APIS = {
