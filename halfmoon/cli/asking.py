@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from halfmoon.cli.connect import CLIENT_ID, CONNECT_TIMEOUT_S, addresses, nobody
 from halfmoon.cli.errors import CliError
+from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER
 from halfmoon.services.credentials import questions as users
 from halfmoon.services.keyindex.questions import Answer, Find, Nacked, Show
 
@@ -26,7 +31,7 @@ def ask(bootstrap_server: str, question: Find | Show | Nacked) -> Answer:
 
 def ask_about_users(bootstrap_server: str, question: users.Question) -> users.Answer:
     """Raises CliError where the broker refuses, or knows no such question."""
-    answer = msgspec.json.decode(_ask(bootstrap_server, USERS, question), type=users.Answer)
+    answer = msgspec.json.decode(_ask(bootstrap_server, USERS, question, local=True), type=users.Answer)
     return _accepted(answer)
 
 
@@ -39,11 +44,42 @@ def _accepted(answer: AnswerT) -> AnswerT:
     return answer
 
 
-def _ask(bootstrap_server: str, key: int, question: msgspec.Struct) -> bytes:
+def admin_socket() -> Path | None:
+    """Of the broker whose data directory is the default one here, where it has one."""
+    path = Path(os.environ.get("HALFMOON_NODE_DATA_DIR") or "./data") / "admin.sock"
+    return path if path.is_socket() else None
+
+
+def _doors(bootstrap_server: str, *, local: bool) -> Iterator[tuple[str, Callable[[], socket.socket]]]:
+    """Where to ask, for people, and what connects there. `unix:PATH` is a socket of the file system's. `local`: where
+    no broker was named, the administrator's socket comes first."""
+    path = admin_socket() if local and bootstrap_server == DEFAULT_BOOTSTRAP_SERVER else None
+    if path is not None:
+        yield str(path), partial(_at_path, path)
+    elif bootstrap_server.startswith("unix:"):
+        given = Path(bootstrap_server.removeprefix("unix:"))
+        yield str(given), partial(_at_path, given)
+    else:
+        for server, address in addresses(bootstrap_server):
+            yield server, partial(socket.create_connection, address, timeout=CONNECT_TIMEOUT_S)
+
+
+def _at_path(path: Path) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made.settimeout(CONNECT_TIMEOUT_S)
+    try:
+        made.connect(os.fspath(path))
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def _ask(bootstrap_server: str, key: int, question: msgspec.Struct, *, local: bool = False) -> bytes:
     problem = ""
-    for server, address in addresses(bootstrap_server):
+    for server, connect in _doors(bootstrap_server, local=local):
         try:
-            connection = socket.create_connection(address, timeout=CONNECT_TIMEOUT_S)
+            connection = connect()
         except OSError as error:
             problem = problem or f"{server}: {error.strerror or error}"
             continue

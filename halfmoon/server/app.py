@@ -12,14 +12,17 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from halfmoon.adapters.kafka.identity import Local
 from halfmoon.adapters.kafka.registry import Api, Context
 from halfmoon.adapters.kafka.server import Server
 from halfmoon.adapters.tcp.access import Access
 from halfmoon.adapters.tcp.tls import Tls
 from halfmoon.adapters.tcp.turns import PLUGIN, Turns
 from halfmoon.config.listener_settings import KafkaListener, RocketmqListener
+from halfmoon.config.security_settings import authenticates
 from halfmoon.config.settings import Settings
 from halfmoon.config.units import Address
 from halfmoon.core import crc
@@ -29,7 +32,7 @@ from halfmoon.errors import BrokerError, StartError, StorageError
 from halfmoon.hooks.plugins import Plugins, load_plugins
 from halfmoon.hooks.types import KafkaApi, KafkaRequest
 from halfmoon.plugins import BUILT_IN
-from halfmoon.server import authorizing
+from halfmoon.server import admin_socket, authorizing
 from halfmoon.server.assembly import Node
 from halfmoon.server.cleaning import CleaningProcess
 from halfmoon.server.clock import SystemClock
@@ -74,6 +77,8 @@ class App:
         self._unset_configs = unset_configs
         self._extra_plugins = plugins
         self.kafka_address: Address | None = None
+        self.admin_socket: Path | None = None
+        """Where clients authenticate."""
         self.kafka_addresses: dict[str, Address] = {}
         """By the listener's name."""
         self.rocketmq: RocketmqServer | None = None
@@ -110,6 +115,8 @@ class App:
         self.kafka_addresses = {settings.listeners.kafka.name: self.kafka_address}
         for each in settings.listeners.kafka_others:
             self.kafka_addresses[each.name] = await _bound(partial(self._open_kafka, each), each.bind)
+        if any(authenticates(settings.listeners)):
+            await self._open_locally()
         if settings.listeners.rocketmq is not None:
             await self._listen_rocketmq(settings.listeners.rocketmq, access)
         self._limit_connections(raise_limit())
@@ -287,6 +294,19 @@ class App:
         if self.http_address is not None and self.http.tls is not None:
             found.append(self.http.tls)
         return found
+
+    async def _open_locally(self) -> None:
+        """The administrator's socket. Raises StartError."""
+        path = admin_socket.path_of(self.settings.node.data_dir)
+        try:
+            made = admin_socket.listening_at(path)
+            await self.kafka.open_locally(made, Local(authorizing.LOCAL_ADMIN, admin_socket.is_ours))
+        except OSError as error:
+            raise StartError(f"cannot listen on {path}: {error.strerror or error}") from error
+        self._undo.append(lambda: path.unlink(missing_ok=True))
+        self.admin_socket = path
+        if not self.node.users.all():
+            logger.warning("event=no_users socket=%s hint='halfmoon user create NAME --admin'", path)
 
     async def _open_kafka(self, door: KafkaListener, _bind: Address) -> tuple[str, int]:
         return await self.kafka.open(door)

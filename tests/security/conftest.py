@@ -13,6 +13,7 @@ import pytest
 import halfmoon.testing
 from halfmoon.auth.scram import MECHANISMS, MIN_ITERATIONS, salted_password
 from halfmoon.services.credentials.users import Upsertion
+from tests.cli.conftest import cli as cli
 from tests.security.authority import Authority
 
 

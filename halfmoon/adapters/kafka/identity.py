@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from halfmoon.adapters.kafka.login import Authenticating, Sasl, State
 from halfmoon.adapters.tcp import connection as tcp
-from halfmoon.auth.principals import ANONYMOUS, user
+from halfmoon.auth.principals import ANONYMOUS, Principal, user
 from halfmoon.auth.x500 import subject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from halfmoon.adapters.tcp.accepting import Arrival
     from halfmoon.adapters.tcp.access import Access, Rights
     from halfmoon.adapters.tcp.listener import Listener
@@ -22,6 +21,14 @@ if TYPE_CHECKING:
     from halfmoon.auth.scram import Login
 
 _SIZE = struct.Struct(">i")
+
+
+class Local(Struct, frozen=True):
+    """Clients of this machine, whom the kernel vouches for."""
+
+    principal: Principal
+    vouches: Callable[[Any], bool]
+    """Whether the process at the other end of this socket is of that user."""
 
 
 class Door(Struct):
@@ -34,6 +41,8 @@ class Door(Struct):
     """None where clients have not to authenticate by SASL."""
     rules: PrincipalRules | None = None
     """What makes a user of the subject of a client's certificate."""
+    local: Local | None = None
+    """Who comes through the administrator's socket."""
 
 
 class Identified(tcp.Connection):
@@ -67,6 +76,12 @@ class Identified(tcp.Connection):
         if self.login is not None:
             self._listener.newcomers.add(self, since_ms)
             return
+        local = self._door.local
+        if local is not None:
+            if not local.vouches(self._transport.get_extra_info("socket")):
+                self.abort("it is another user's")
+                return
+            self.principal, self.mechanism = local.principal, "LOCAL"
         certificate = None if self._door.rules is None else self._certificate()
         if certificate is not None:
             self._is_who_it_shows(certificate)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import socket
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Executor
@@ -14,7 +15,7 @@ from msgspec import structs
 from halfmoon.adapters.kafka.access import guarded
 from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.connection import Connection, Shared
-from halfmoon.adapters.kafka.identity import Door
+from halfmoon.adapters.kafka.identity import Door, Local
 from halfmoon.adapters.kafka.login import Sasl
 from halfmoon.adapters.kafka.mechanisms import beginner
 from halfmoon.adapters.kafka.registry import Api, ApiTable, offered
@@ -143,6 +144,11 @@ class Server(Listener):
             return self.connection(door, came_as)
 
         return await self.listen(make, listener.bind, tls)
+
+    async def open_locally(self, made: socket.socket, local: Local) -> None:
+        """Let clients in on this socket of the file system's. Raises OSError."""
+        door = Door("local", local=local)
+        await self.listen_on(lambda came_as: self.connection(door, came_as), made)
 
     def connection(self, door: Door | None = None, came_as: Arrival | None = None) -> Connection:
         """For a client that connects; `door`: where, None: at the first one."""

@@ -122,6 +122,8 @@ class Connection(Receiving):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername") or ("?", 0)
         local = transport.get_extra_info("sockname") or ("127.0.0.1", 0)
+        if isinstance(local, str):  # of a socket in the file system
+            local = local, 0
         self.peer_host = plain_host(peer[0])
         self.peer = f"{self.peer_host}:{peer[1]}"
         self.host, self.port = plain_host(local[0]), local[1]

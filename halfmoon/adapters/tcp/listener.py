@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -138,6 +139,10 @@ class Listener:
         self._listeners.append(listener)
         address = listener.sockets[0].getsockname()
         return address[0], address[1]
+
+    async def listen_on(self, make: Callable[[Arrival | None], asyncio.BaseProtocol], made: socket.socket) -> None:
+        """Listen on a socket of the file system's, too. Raises OSError."""
+        self._listeners.append(await self.loop.create_unix_server(lambda: make(None), sock=made, backlog=BACKLOG))
 
     def expects_newcomers(self) -> None:
         """There are clients that have to show who they are."""

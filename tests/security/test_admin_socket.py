@@ -1,0 +1,78 @@
+"""The administrator's socket: who may connect, what it makes possible, and what is left of it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from halfmoon.server import admin_socket
+from tests.cli.conftest import CommandLine
+from tests.security.conftest import Secure
+from tests.security.test_clients import librdkafka
+
+
+def test_the_first_user_is_made_through_it(secured: Secure, cli: CommandLine, tmp_path: Path) -> None:
+    found = secured()
+    path = found.app.admin_socket
+    assert path == Path(found.broker.data_dir) / "admin.sock"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    (tmp_path / "password").write_text("secret\n")
+    made = cli.ok(
+        "user", "create", "alice", "--admin", "--password-file", str(tmp_path / "password"), "-b", f"unix:{path}"
+    )
+    assert "alice" in made.out
+    producer = Producer(librdkafka(found, "SCRAM-SHA-512", "alice", "secret"))
+    producer.produce("t", b"v")
+    assert producer.flush(20) == 0
+    found.broker.stop()
+    assert not path.exists()
+
+
+def test_without_a_broker_named_the_socket_of_the_data_directory_is_asked(
+    secured: Secure, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = secured()
+    monkeypatch.setenv("HALFMOON_NODE_DATA_DIR", found.broker.data_dir)
+    cli.ok("user", "create", "bob", "--generate")
+    assert "bob" in cli.ok("user", "list").out
+
+
+def test_others_are_turned_away(secured: Secure, cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = secured()
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    monkeypatch.setattr(admin_socket, "ROOT", 12345)
+    refused = cli("user", "list", "-b", f"unix:{found.app.admin_socket}")
+    assert refused.code == 1
+    assert "closed the connection" in refused.err
+
+
+def test_without_authentication_there_is_none(tmp_path: Path) -> None:
+    import halfmoon.testing
+
+    with halfmoon.testing.Broker() as broker:
+        assert broker.app is not None
+        assert broker.app.admin_socket is None
+        assert not (Path(broker.data_dir) / "admin.sock").exists()
+
+
+def test_a_path_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    runtime = tmp_path / "r"
+    runtime.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    path = admin_socket.path_of(deep)
+    assert path.parent == runtime
+    assert path == admin_socket.path_of(deep)
+    assert path != admin_socket.path_of(tmp_path / "r")
+
+
+def test_what_is_left_over_is_replaced(tmp_path: Path) -> None:
+    path = Path(os.path.relpath(tmp_path / "s"))
+    for _ in range(2):
+        admin_socket.listening_at(path).close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
