@@ -102,6 +102,7 @@ class Fault(Enum):
     DELEGATION_TOKEN_NOT_FOUND = "no such delegation token"
     DELEGATION_TOKEN_OWNER_MISMATCH = "neither the owner of the delegation token nor one of its renewers"
     DELEGATION_TOKEN_EXPIRED = "the delegation token has expired"
+    DELEGATION_TOKEN_AUTHORIZATION_FAILED = "not authorized for the user's tokens"
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = "whoever has not authenticated gets no token"
 
 

@@ -143,10 +143,10 @@ NEEDS: Mapping[int, Guards] = {
             lambda response: response.CreatePartitionsTopicResult, "name", "name"
         )),
     ),
-    38: NOTHING,  # refused to everybody
-    39: NOTHING,
-    40: NOTHING,
-    41: NOTHING,
+    38: IN_ITS_HANDLER,
+    39: IN_ITS_HANDLER,
+    40: IN_ITS_HANDLER,
+    41: IN_ITS_HANDLER,
     42: (
         each("groups_names", "delete", "group", itself, "results", result(
             lambda response: response.DeletableGroupResult, "group_id"

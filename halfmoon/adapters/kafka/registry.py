@@ -99,6 +99,10 @@ class Peer(Protocol):
     """When it connected, in monotonic milliseconds."""
     principal: Principal
     """Who it is."""
+    mechanism: str
+    """By which it has authenticated; empty: it has not."""
+    token_id: str | None
+    """Of the delegation token by which it has."""
 
     @property
     def login(self) -> Authentication | None:

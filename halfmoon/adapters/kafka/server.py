@@ -79,9 +79,10 @@ class Server(Listener):
         """By the listener, the mechanism, and `ok` or `failed`."""
         self.doors = {each.name: self._door(each) for each in settings.listeners.of_kafka}
         """By their names."""
-        users = services.find(Users)
-        if users is not None:
+        users, tokens = services.find(Users), services.find(DelegationTokens)
+        if users is not None and tokens is not None:
             users.on_change.append(self._user_changed)
+            tokens.on_removed.append(self._token_removed)
         if quotas is not None:
             quotas.on_enabled.append(self._quotas_enabled)
             self._quotas_enabled()
@@ -127,6 +128,12 @@ class Server(Listener):
             for each in list(self._connections):
                 if isinstance(each, Connection) and each.principal == user(name):
                     each.abort(f"user '{name}' is {change.value}")
+
+    def _token_removed(self, token_id: str) -> None:
+        """Whoever has logged in by it has no connection either."""
+        for each in list(self._connections):
+            if isinstance(each, Connection) and each.token_id == token_id:
+                each.abort("its delegation token is gone")
 
     async def start(self, bind: tuple[str, int]) -> tuple[str, int]:
         """Listen as `listeners.kafka` says, but at `bind`; returns the address, with the port that was chosen if

@@ -1,20 +1,24 @@
-"""RenewDelegationToken (39): there are no tokens (see CreateDelegationToken).
-
-Rule: KafkaApis.handleRenewTokenRequest on a PLAINTEXT listener.
-"""
+"""RenewDelegationToken (39): by its owner or a renewer (KIP-48). Rules: DelegationTokenControlManager."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from halfmoon.adapters.kafka.errors import code
+from halfmoon.adapters.kafka.delegation import NO_TIME_MS, tokens_of
+from halfmoon.adapters.kafka.errors import code_of
 from halfmoon.adapters.kafka.protocol import RenewDelegationTokenResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.errors import Fault
+from halfmoon.errors import BrokerError
+
+
+def _refused(error: Exception) -> object:
+    return RenewDelegationTokenResponse(error_code=code_of(error), expiry_timestamp_ms=NO_TIME_MS)
 
 
 @api(39, "RenewDelegationToken", 1, 2)
-def renew_delegation_token(_ctx: Context, _request: Any) -> object:
-    return RenewDelegationTokenResponse(
-        error_code=code(Fault.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED), expiry_timestamp_ms=-1
-    )
+def renew_delegation_token(ctx: Context, request: Any) -> object:
+    try:
+        expires_ms, position = tokens_of(ctx).renew(bytes(request.hmac), ctx.peer.principal, request.renew_period_ms)
+    except BrokerError as error:
+        return _refused(error)
+    return ctx.after(position, RenewDelegationTokenResponse(expiry_timestamp_ms=expires_ms), _refused)

@@ -1,20 +1,26 @@
-"""ExpireDelegationToken (40): there are no tokens (see CreateDelegationToken).
-
-Rule: KafkaApis.handleExpireTokenRequest on a PLAINTEXT listener.
-"""
+"""ExpireDelegationToken (40): by its owner or a renewer; a time below 0 removes it (KIP-48). Rules:
+DelegationTokenControlManager."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from halfmoon.adapters.kafka.errors import code
+from halfmoon.adapters.kafka.delegation import NO_TIME_MS, tokens_of
+from halfmoon.adapters.kafka.errors import code_of
 from halfmoon.adapters.kafka.protocol import ExpireDelegationTokenResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.errors import Fault
+from halfmoon.errors import BrokerError
+
+
+def _refused(error: Exception) -> object:
+    return ExpireDelegationTokenResponse(error_code=code_of(error), expiry_timestamp_ms=NO_TIME_MS)
 
 
 @api(40, "ExpireDelegationToken", 1, 2)
-def expire_delegation_token(_ctx: Context, _request: Any) -> object:
-    return ExpireDelegationTokenResponse(
-        error_code=code(Fault.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED), expiry_timestamp_ms=-1
-    )
+def expire_delegation_token(ctx: Context, request: Any) -> object:
+    try:
+        tokens, asker = tokens_of(ctx), ctx.peer.principal
+        expires_ms, position = tokens.set_expiry(bytes(request.hmac), asker, request.expiry_time_period_ms)
+    except BrokerError as error:
+        return _refused(error)
+    return ctx.after(position, ExpireDelegationTokenResponse(expiry_timestamp_ms=expires_ms), _refused)
