@@ -98,7 +98,8 @@ class Users:
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
         return len(self._state.users)
 
     def all(self) -> Collection[User]:
