@@ -33,7 +33,7 @@ from halfmoon.schema.control import ScramCredential, TokensChanged, User, UsersC
 from halfmoon.services.credentials.node_key import NodeKey
 from halfmoon.services.credentials.state import CredentialsState
 
-EVERY, AT_ONCE = 64, 500
+EVERY, AT_ONCE = 64, 100
 """Users from one pause to the next, and in one record."""
 _LONGEST_SALT, _LONGEST_SECRET = 1024, 1024
 _SEALING = "rocketmq secrets"
@@ -98,7 +98,8 @@ class Users:
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
         return len(self._state.users)
 
     def all(self) -> Collection[User]:

@@ -104,7 +104,7 @@ def test_what_is_refused(broker: BareNode, users: Users, changed: dict[str, Any]
     written = broker.log.end
     asked = upsertion(**changed)
     assert faults(users.alter([], [asked])) == {asked.name: fault}
-    assert (broker.log.end, len(users)) == (written, 0)
+    assert (broker.log.end, users.count) == (written, 0)
 
 
 @pytest.mark.parametrize("iterations", [4096, 16384])
@@ -162,7 +162,7 @@ def test_many_users_are_written_in_parts(broker: BareNode, users: Users) -> None
     one = upsertion()
     asked = [one._replace(name=f"u{at}") for at in range(AT_ONCE + 1)]
     assert set(faults(users.alter([], asked)).values()) == {None}
-    assert len(users) == AT_ONCE + 1
+    assert users.count == AT_ONCE + 1
 
 
 def test_a_log_that_takes_no_more_leaves_users_as_they_are(
@@ -215,7 +215,7 @@ def test_a_user_is_created_whole(users: Users) -> None:
 def test_a_user_that_is_not_created(users: Users, name: str, credentials: list[Upsertion]) -> None:
     with pytest.raises(BrokerError):
         users.create(name, credentials)
-    assert len(users) == 0
+    assert users.count == 0
 
 
 def test_whoever_is_disabled_has_the_wrong_password(users: Users) -> None:
@@ -256,7 +256,7 @@ def test_nobody_is_changed_who_is_not_there(users: Users, change: Any) -> None:
     with pytest.raises(BrokerError) as refused:
         change(users)
     assert refused.value.fault is Fault.RESOURCE_NOT_FOUND
-    assert len(users) == 0
+    assert users.count == 0
 
 
 def test_passwords_replace_all_that_there_were(users: Users) -> None:
@@ -397,7 +397,7 @@ def test_a_key_that_cannot_be_written_refuses_what_needs_it(broker: BareNode, fs
     with pytest.raises(BrokerError) as refused:
         broker.users.create("alice", secret="x")
     assert refused.value.fault is Fault.KAFKA_STORAGE_ERROR
-    assert len(broker.users) == 0
+    assert broker.users.count == 0
     assert broker.users.unknown_key() == broker.users.unknown_key(), "logging in needs no disk"
 
 

@@ -12,24 +12,35 @@ services/credentials/questions.py:
 
 from __future__ import annotations
 
+from functools import cache
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.errors import BrokerError, Fault
-from halfmoon.services.credentials.answering import answer, changes
-from halfmoon.services.credentials.questions import Answer, Question
 from halfmoon.services.credentials.users import Users
+
+if TYPE_CHECKING:
+    from halfmoon.services.credentials.questions import Question
 
 KEY = 18503
 
-_question = msgspec.json.Decoder(Question)
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Question]:
+    from halfmoon.services.credentials.questions import Question  # 5 ms of each start, and few ask
+
+    return msgspec.json.Decoder(Question)
 
 
 @api(KEY, "HalfmoonUsers", 0, 0, raw=True, own=True, service=Users)
 def handle(ctx: Context, body: memoryview) -> object:
+    from halfmoon.services.credentials.answering import answer, changes  # as above
+
     try:
-        question = _question.decode(body)
+        question = _decoder().decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
         return _refused(BrokerError(Fault.INVALID_REQUEST, str(error)))
     try:
@@ -45,5 +56,7 @@ def handle(ctx: Context, body: memoryview) -> object:
 
 
 def _refused(error: Exception) -> bytes:
+    from halfmoon.services.credentials.questions import Answer  # as above
+
     fault = error.fault if isinstance(error, BrokerError) else Fault.UNKNOWN_SERVER_ERROR
     return msgspec.json.encode(Answer(fault=fault.name, message=str(error)))
