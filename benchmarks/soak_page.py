@@ -48,11 +48,23 @@ def write_html(path: Path, rows: Sequence[Row], said: dict[str, Any], made_at: d
     write_page(path, "Soak", _facts(rows, said), sections, made_at=made_at, source=_source(said))
 
 
+ABOUT = (
+    "`make soak HOURS=8` runs a broker and a mixed load for hours. In the first tenth of the time, five minutes",
+    "at most, the rate follows the processors until they are half busy, everything else that runs on the machine",
+    "included. Then it stays. In the end it checks that nothing was lost: every record of the stream is consumed,",
+    "each delayed message delivered once, each half message if and only if it was committed, each transaction as",
+    "a whole; exit code 1 says what is missing. It writes `out/soak.html` and `out/soak/samples.csv`, and with",
+    "`ARGS=--docs` this page.",
+)
+"""What the page says first."""
+
+
 def write_docs(folder: Path, rows: Sequence[Row], said: dict[str, Any], made_at: datetime) -> None:
     plots = [(what, columns, factor) for _, what, columns, factor in PLOTS if _known(rows, columns[0])]
     with styled():
         _figure(rows, plots).savefig(folder / "images" / "soak.png", dpi=90)
-    lines = ["# Soak", "", f"{_source(said)}. Written by `make soak HOURS={said['hours']:g} ARGS=--docs` on "
+    lines = ["# Soak", "", *ABOUT, ""]
+    lines += [f"{_source(said)}. Written by `make soak HOURS={said['hours']:g} ARGS=--docs` on "
              f"{made_at:%Y-%m-%d}.", "", "| | |", "|---|---|"]  # fmt: skip
     lines += [f"| {what} | {how} |" for what, how in _facts(rows, said)]
     lines += ["", "| | first tenth | median | last tenth | most |", "|---|---:|---:|---:|---:|"]
@@ -87,7 +99,7 @@ def _facts(rows: Sequence[Row], said: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("records of the stream", f"{said['counts'].get('stream sent', 0):,}"),
         ("delayed, half, transactions, shared", ", ".join(f"{count:,}" for _, count in sorted(sent.items()))),
-        ("nacked, and came again", f"{said['counts'].get('nacked', 0):,}, {said['counts'].get('retried', 0):,}"),
+        ("nacked, redelivered", f"{said['counts'].get('nacked', 0):,}, {said['counts'].get('retried', 0):,}"),
         ("lost, doubled or left over", "; ".join(said["problems"]) or "nothing"),
         ("samples", f"{len(rows):,}"),
     ]
