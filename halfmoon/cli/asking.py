@@ -87,7 +87,7 @@ def _ask(bootstrap_server: str, key: int, question: msgspec.Struct, *, local: bo
             connection.settimeout(ANSWER_TIMEOUT_S)
             try:
                 return _exchange(connection, key, msgspec.json.encode(question))
-            except EOFError:
+            except (EOFError, ConnectionError):
                 raise CliError(f"{server} closed the connection: it is not Halfmoon, or an older version") from None
             except TimeoutError:
                 raise CliError(f"{server} did not answer within {ANSWER_TIMEOUT_S:.0f} s") from None
