@@ -8,6 +8,17 @@ from msgspec import field
 
 from halfmoon.config.listener_settings import ListenerSettings
 from halfmoon.config.sections import Section, SettingError
+from halfmoon.config.units import PositiveDuration
+
+
+class TokenSettings(Section, frozen=True, kw_only=True):
+    """Delegation tokens (KIP-48)."""
+
+    enable: bool = True
+    lifetime_ms: PositiveDuration = 7 * 86_400_000
+    """The longest one may last (Kafka: delegation.token.max.lifetime.ms)."""
+    renew_ms: PositiveDuration = 86_400_000
+    """So long one lasts without being renewed (Kafka: delegation.token.expiry.time.ms)."""
 
 
 class SecuritySettings(Section, frozen=True, kw_only=True):
@@ -17,6 +28,7 @@ class SecuritySettings(Section, frozen=True, kw_only=True):
     """Principals such as User:admin, who may do everything (Kafka: super.users)."""
     allow_everyone_if_no_acl_found: bool = False
     """Whether what no rule is about is allowed to everybody (Kafka: allow.everyone.if.no.acl.found)."""
+    tokens: TokenSettings = TokenSettings()
 
     def __post_init__(self) -> None:
         for each in self.super_users:

@@ -149,9 +149,10 @@ class Node:
         self.acls = AccessRules(state.acls, appender, obeyed=settings.security.authorizes(settings.listeners))
         self.node_key = NodeKey(fs, random_bytes)
         self.users = Users(state.credentials, appender, self.node_key, random_bytes, fs.exposed)
+        tokens = settings.security.tokens
         self.tokens = DelegationTokens(
             state.credentials, appender, clock, timers, self.node_key, random_bytes, self.users.is_disabled,
-            TokenLimits(), logger,
+            TokenLimits(tokens.enable, tokens.lifetime_ms, tokens.renew_ms), logger,
         )  # fmt: skip
         self.key_index = KeyIndex(log, catalog, turn, reader, relays)
         self.messages = Messages(self.key_index, catalog, reader)
