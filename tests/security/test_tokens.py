@@ -14,9 +14,10 @@ from halfmoon.auth.principals import user
 from halfmoon.auth.scram import SHA_256, ScramClient, salted_password
 from halfmoon.services.credentials.tokens import DelegationTokens
 from halfmoon.services.credentials.users import Upsertion, Users
-from tests.adapters.kafka.kafka_rig import Rig, RigClient
+from halfmoon.services.quotas.service import Alteration, Quotas
+from tests.adapters.kafka.kafka_rig import Rig, RigClient, batch
 
-HANDSHAKE, AUTHENTICATE, METADATA, CREATE, RENEW, EXPIRE, DESCRIBE = 17, 36, 3, 38, 39, 40, 41
+PRODUCE, HANDSHAKE, AUTHENTICATE, METADATA, CREATE, RENEW, EXPIRE, DESCRIBE = 0, 17, 36, 3, 38, 39, 40, 41
 NOT_FOUND, MISMATCH, NOT_ALLOWED, REFUSED, EXPIRED, WRONG_TYPE = 62, 63, 64, 65, 66, 67
 FAILED = 58
 
@@ -150,3 +151,25 @@ def test_a_deleted_or_disabled_owner_has_no_tokens(rig: TokenRig) -> None:
     assert login(rig.client(), token.token_id, password, tokenauth="true") == 0
     rig.users.delete("alice")
     assert login(rig.client(), token.token_id, password, tokenauth="true") == FAILED
+
+
+def test_quotas_are_for_the_user_that_has_authenticated(rig: TokenRig) -> None:
+    quotas = rig.broker.services.get(Quotas)
+    quotas.alter(Alteration([("user", "alice")], [("producer_byte_rate", 100.0)]))
+    rig.topic("t")
+    told = {}
+    for name in ("alice", "bob"):
+        client = rig.logged_in(name)
+        topic = REQUESTS[PRODUCE].TopicProduceData
+        part = topic.PartitionProduceData(index=0, records=batch(b"x" * 5_000))
+        answer = client.ask(
+            PRODUCE,
+            9,
+            transactional_id=None,
+            acks=1,
+            timeout_ms=1_000,
+            topic_data=[topic(name="t", partition_data=[part])],
+        )
+        told[name] = answer.throttle_time_ms
+    assert told["bob"] == 0
+    assert told["alice"] > 1_000

@@ -16,6 +16,7 @@ class Mutations:
         """`strict_since`: the first version of the API whose clients know the refusal."""
         self._quotas = ctx.services.find(Quotas)
         self._client_id = ctx.client_id or ""
+        self._user = ctx.peer.principal.name
         self._strict = ctx.api_version >= strict_since
         self.wait_ms = 0
         """What the client is to be told."""
@@ -25,7 +26,7 @@ class Mutations:
         if self._quotas is None or not self._quotas.enabled:
             return
         try:
-            wait_ms = self._quotas.mutate(self._client_id, count, strict=self._strict)
+            wait_ms = self._quotas.mutate(self._client_id, count, self._user, strict=self._strict)
         except ThrottledError as error:
             self.wait_ms = max(self.wait_ms, error.wait_ms)
             raise

@@ -163,14 +163,18 @@ class Context(Struct):
         """Have a request for records ask for no more at once than its client may have after a rest."""
         quotas = self.services.find(Quotas)
         if quotas is not None and quotas.enabled:
-            most = quotas.most_at_once(CONSUMED, self.client_id or "")
+            most = quotas.most_at_once(CONSUMED, self.client_id or "", self.peer.principal.name)
             request.max_bytes = int(min(request.max_bytes, most))
             request.min_bytes = min(request.min_bytes, request.max_bytes)
 
     def must_wait(self) -> bool:
         """Whether the client has had more than its quota of records allows it."""
         quotas = self.services.find(Quotas)
-        return quotas is not None and quotas.enabled and quotas.record(CONSUMED, self.client_id or "", 0) > 0
+        return (
+            quotas is not None
+            and quotas.enabled
+            and quotas.record(CONSUMED, self.client_id or "", 0, self.peer.principal.name) > 0
+        )
 
     def after(
         self, position: int, response: object, on_error: Callable[[Exception], object], *, durable: bool = True

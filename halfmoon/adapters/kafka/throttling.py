@@ -57,25 +57,26 @@ class Throttling:
 
         `size` is the request's, in bytes. `mute(ms)` is called when the client has to wait.
         """
-        client_id = context.client_id or ""
+        client_id, user = context.client_id or "", context.peer.principal.name
         started_ns = time.perf_counter_ns()
         result = route.handler(context, request)
         if isinstance(result, GeneratorType):
-            return self._in_slices(route, client_id, result, mute)
+            return self._in_slices(route, client_id, user, result, mute)
         if route.key == API_VERSIONS:
             return result
         percent = (time.perf_counter_ns() - started_ns) * NANOS_TO_PERCENT
-        wait_ms = self._quotas.record(REQUEST_TIME, client_id, percent)
+        wait_ms = self._quotas.record(REQUEST_TIME, client_id, percent, user)
         if route.key == PRODUCE:
-            waits = Throttle(wait_ms, REQUEST_TIME), Throttle(self._quotas.record(PRODUCED, client_id, size), PRODUCED)
+            produced = Throttle(self._quotas.record(PRODUCED, client_id, size, user), PRODUCED)
+            waits = Throttle(wait_ms, REQUEST_TIME), produced
             longest = max(waits)
             if longest.ms:
                 self._told(longest, mute)
             return _after(result, lambda value: _say(route, value, longest.ms)) if longest.ms else result
-        return _after(result, lambda value: self._answer(route, client_id, value, mute))
+        return _after(result, lambda value: self._answer(route, client_id, user, value, mute))
 
     def _in_slices(
-        self, route: Route, client_id: str, work: Slices[object], mute: Callable[[int], None]
+        self, route: Route, client_id: str, user: str, work: Slices[object], mute: Callable[[int], None]
     ) -> Slices[object]:
         """The same for a handler that works in slices: what others do between them is not the client's."""
         spent_ns = 0
@@ -89,22 +90,22 @@ class Throttling:
             finally:
                 spent_ns += time.perf_counter_ns() - started_ns
             yield
-        self._quotas.record(REQUEST_TIME, client_id, spent_ns * NANOS_TO_PERCENT)
-        return _after(result, lambda value: self._answer(route, client_id, value, mute))
+        self._quotas.record(REQUEST_TIME, client_id, spent_ns * NANOS_TO_PERCENT, user)
+        return _after(result, lambda value: self._answer(route, client_id, user, value, mute))
 
-    def _answer(self, route: Route, client_id: str, value: object, mute: Callable[[int], None]) -> object:
+    def _answer(self, route: Route, client_id: str, user: str, value: object, mute: Callable[[int], None]) -> object:
         if value is None or isinstance(value, Close):
             return value
         # As things are now: the request may have waited for longer than its client would have to.
-        waits = [Throttle(self._quotas.record(REQUEST_TIME, client_id, 0), REQUEST_TIME)]
+        waits = [Throttle(self._quotas.record(REQUEST_TIME, client_id, 0, user), REQUEST_TIME)]
         if route.key in (FETCH, SHARE_FETCH):
             size = sum(map(len, value)) if isinstance(value, list) else 0
-            at_rest = self._quotas.at_rest(CONSUMED, client_id)
-            consumed = Throttle(self._quotas.record(CONSUMED, client_id, size), CONSUMED)
+            at_rest = self._quotas.at_rest(CONSUMED, client_id, user)
+            consumed = Throttle(self._quotas.record(CONSUMED, client_id, size, user), CONSUMED)
             waits.append(consumed)
             # What is too much by itself always would be: who had nothing before gets it, and waits afterwards.
             if route.key == FETCH and (waits[0].ms or (consumed.ms and not at_rest)):
-                self._quotas.take_back(CONSUMED, client_id, size)
+                self._quotas.take_back(CONSUMED, client_id, size, user)
                 value = encode_fetch([], route.version, False)
         elif not route.raw:
             waits.append(Throttle(getattr(value, "throttle_time_ms", 0) or 0, MUTATIONS))

@@ -7,8 +7,8 @@ of these that is set (ClientQuotaManager):
     user and client id · user and default client id · user · default user and client id · default user and default
     client id · default user · client id · default client id
 
-What was set for a user alone is shared by all clients of the user; everything else is each client id's own. Without
-authentication every user is ANONYMOUS.
+What was set for a user alone is shared by all clients of the user; everything else is each client id's own. Who has
+not authenticated is the user ANONYMOUS.
 
 Rates are measured as Kafka does (`rates`), and so is the time that a client has to wait: until its rate would be at the
 quota again. The adapter tells the client, and stops reading from it meanwhile.
@@ -244,9 +244,9 @@ class Quotas:
                 return limits[place], counted
         return None
 
-    def record(self, key: str, client_id: str, value: float) -> int:
+    def record(self, key: str, client_id: str, value: float, user: str = ANONYMOUS) -> int:
         """A client has used `value` of a quota; how many ms it has to wait now."""
-        found = self.limit(key, client_id)
+        found = self.limit(key, client_id, user)
         if found is None:
             return 0
         bound, counted = found
@@ -257,32 +257,32 @@ class Quotas:
         # Time is not to be caught up with: one slow request must not close the door for minutes.
         return min(wait_ms, self._settings.current.limits.quota_window_ms) if key == REQUEST_TIME else wait_ms
 
-    def at_rest(self, key: str, client_id: str) -> bool:
+    def at_rest(self, key: str, client_id: str, user: str = ANONYMOUS) -> bool:
         """Whether nothing is known that a client has used of a quota."""
-        found = self.limit(key, client_id)
+        found = self.limit(key, client_id, user)
         return found is None or self._rate(key, found[1]).per_second(self._clock.mono_ms()) <= 0
 
-    def take_back(self, key: str, client_id: str, value: float) -> None:
+    def take_back(self, key: str, client_id: str, value: float, user: str = ANONYMOUS) -> None:
         """What was recorded did not happen after all."""
-        found = self.limit(key, client_id)
+        found = self.limit(key, client_id, user)
         if found is not None:
             self._rate(key, found[1]).record(-value, self._clock.mono_ms())
 
-    def most_at_once(self, key: str, client_id: str) -> float:
+    def most_at_once(self, key: str, client_id: str, user: str = ANONYMOUS) -> float:
         """More than this in one answer would make the client wait even if it had had nothing before."""
-        found = self.limit(key, client_id)
+        found = self.limit(key, client_id, user)
         if found is None:
             return float("inf")
         limits = self._settings.current.limits
         return found[0] * max(limits.quota_windows - 1, 1) * limits.quota_window_ms / 1000
 
-    def mutate(self, client_id: str, count: int, *, strict: bool) -> int:
+    def mutate(self, client_id: str, count: int, user: str = ANONYMOUS, *, strict: bool) -> int:
         """A client changes `count` partitions; how many ms it has to wait now.
 
         A strict client is refused while its bucket is in debt; one that does not know that refusal only waits.
         Raises BrokerError(THROTTLING_QUOTA_EXCEEDED).
         """
-        found = self.limit(MUTATIONS, client_id)
+        found = self.limit(MUTATIONS, client_id, user)
         if found is None:
             return 0
         bound, counted = found

@@ -447,7 +447,7 @@ def test_a_fault_in_counting_closes_the_connection_and_no_other(rig: Rig, monkey
         client.feed(fetch(client, max_wait_ms=5_000).replace(b"rig", b"%03d" % clients.index(client), 1))
     record = rig.broker.quotas.record
 
-    def failing(key: str, client_id: str, value: float) -> int:
+    def failing(key: str, client_id: str, value: float, user: str) -> int:
         assert client_id != "000"
         return record(key, client_id, value)
 
