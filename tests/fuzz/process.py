@@ -112,7 +112,9 @@ class BrokerProcess:
                 assert self._lines_by_peer[peer[1]] <= most, f"more than one line on {peer[1]}: {line}"
 
     def forget_peers(self) -> None:
-        """Ports are used again after a while: lines on other connections that had them count no more."""
+        """Ports are used again after a while: lines on other connections that had them count no more, those included
+        that were not read yet."""
+        self.check()
         self._lines_by_peer.clear()
         OPENED.clear()
 

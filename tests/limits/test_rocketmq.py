@@ -243,6 +243,7 @@ def test_answers_that_many_clients_do_not_read(start: Start):
         assert memory.grown_bytes < 256 * MIB
 
 
+@pytest.mark.timeout(240)  # 50,000 answers: where others use the processors, too, a minute is not enough
 def test_questions_for_threads_leave_room_for_others(start: Start):
     broker = start(rocketmq=True)
     with watched(broker) as (memory, worst_s), ExitStack() as stack:

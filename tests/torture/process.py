@@ -18,6 +18,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from halfmoon.adapters.tcp import connection
+from halfmoon.adapters.tcp.turns import Turns
 from halfmoon.config.settings import Settings, load_settings
 from halfmoon.server import app as app_module
 from halfmoon.server import relaying, tick
@@ -69,6 +71,8 @@ class Machine:
             ),
             patch.multiple(tick, ThreadPoolExecutor=pool, time=seconds),
             patch.multiple(relaying, ThreadPoolExecutor=pool, time=seconds),
+            patch.object(app_module, "Turns", lambda: Turns(seconds.perf_counter, seconds.thread_time)),
+            patch.object(connection, "perf_counter", seconds.perf_counter),
             patch.object(os, "urandom", self.loop.dice.randbytes),
             patch.object(os, "sched_yield", lambda: None),
         ):  # fmt: skip

@@ -96,7 +96,7 @@ class Listener:
         self.counters = Counters()
         self.max_request_bytes = limits.max_request_bytes
         self.turns = turns = turns or Turns()
-        self.round_time = RoundTime(turns.quick_soon or loop.call_soon, turns=turns)
+        self.round_time = RoundTime(turns.quick_soon or loop.call_soon, turns.now, turns)
         self.pool = BufferPool(limits.inflight_bytes, core.after_write, core.write)
         self.most_connections: int | None = None
         """So many have file descriptors; None: any number."""
