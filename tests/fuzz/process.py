@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,19 +103,25 @@ class BrokerProcess:
         """Raises AssertionError if it has died, logged a programmer's error, or said two things on a connection."""
         code = self._process.poll()
         assert code is None, f"the broker ended with {code}: {self._log.read_text()[-4000:]}"
+        for peer, line in self._read_lines():
+            self._lines_by_peer[peer] += 1
+            most = max(OPENED[peer], 1)
+            assert self._lines_by_peer[peer] <= most, f"more than one line on {peer}: {line}"
+
+    def _read_lines(self) -> Iterator[tuple[str, str]]:
+        """The new lines about connections, each with its peer. Raises AssertionError where it logged an error."""
         for line in self.read_log():
             assert not BROKEN.search(line), f"logged: {line}\n{self._log.read_text()[-4000:]}"
             assert re.match(r"\d{4}-\d\d-\d\d ", line), f"a log entry of several lines: {line!r}"
             peer = PEER.search(line)
             if peer is not None:
-                self._lines_by_peer[peer[1]] += 1
-                most = max(OPENED[peer[1]], 1)
-                assert self._lines_by_peer[peer[1]] <= most, f"more than one line on {peer[1]}: {line}"
+                yield peer[1], line
 
     def forget_peers(self) -> None:
         """Ports are used again after a while: lines on other connections that had them count no more, those included
         that were not read yet."""
-        self.check()
+        for _ in self._read_lines():
+            pass
         self._lines_by_peer.clear()
         OPENED.clear()
 
