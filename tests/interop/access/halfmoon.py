@@ -25,7 +25,7 @@ class ByAddress:
 
     def __init__(self) -> None:
         self.acls = AclsState()
-        self.authorization = Authorization(self.acls, lambda principal: principal == ADMIN, lambda topic: False)
+        self.authorization = Authorization(self.acls, lambda principal: principal == ADMIN)
 
     @hookimpl
     def halfmoon_authorize(self, client_host: str, operation: str, resource_type: str, resource: str) -> bool:
