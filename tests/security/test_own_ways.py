@@ -207,3 +207,60 @@ def test_who_deletes_a_source_must_be_allowed_to_delete_its_views(user: Make, ro
     assert mallory.delete("orders", "seen") == [44, TOPIC]
     mallory.allow("delete topic orders", "delete topic seen")
     assert mallory.delete("orders", "seen") == [0, 0]
+
+
+# What became of a message.
+
+
+def lookup(user: User, question: dict[str, Any]) -> Any:
+    return user.ask_own(18502, question)
+
+
+def test_a_message_is_shown_to_who_may_read_it(user: Make, root: User) -> None:
+    assert root.send("secret", [(b"hidden", {"KEYS": b"k"})]) == 0
+    show = {"type": "show", "topic": "secret", "partition": 0, "offset": 0}
+    find = {"type": "find", "topic": "secret", "key": "aw=="}
+    mallory = user("mallory", "all topic orders")
+    assert lookup(mallory, show)["fault"] == lookup(mallory, find)["fault"] == "TOPIC_AUTHORIZATION_FAILED"
+    mallory.allow("describe topic secret")
+    assert lookup(mallory, find)["fault"] == "TOPIC_AUTHORIZATION_FAILED"
+    message = lookup(mallory, show)["shown"]["message"]
+    assert (message["value"], message["headers"], message["hidden"]) == (None, [], True)
+    mallory.allow("read topic secret")
+    assert lookup(mallory, show)["shown"]["message"]["value"] == "aGlkZGVu"
+    assert lookup(mallory, find)["results"]["messages"][0]["value"] == "aGlkZGVu"
+
+
+def test_what_became_of_it_elsewhere_is_hidden(user: Make, root: User) -> None:
+    root.produce("orders", b"o")
+    assert root.described("retry.g") == 0
+    assert root.produce("retry.g", b"o", headers={"RETRY_OF": b"orders/0/0", "DELAY": b"-1"}) == 0
+    show = {"type": "show", "topic": "orders", "partition": 0, "offset": 0}
+
+    def history(user: User) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = lookup(user, show)["shown"]["history"]
+        return found
+
+    told = [each["what"] for each in history(root)]
+    assert told[0] == "stored"
+    assert len(told) > 1
+    mallory = user("mallory", "read topic orders")
+    first, *others = history(mallory)
+    assert first["topic"] == "orders"
+    assert others == [{"what": "hidden"}] * (len(told) - 1)
+    alice = user("alice", "read topic orders", "read group g")
+    assert [each["what"] for each in history(alice)] == told
+
+
+def test_users_are_the_clusters(user: Make, root: User) -> None:
+    mallory = user("mallory", "all topic *", "all group *")
+    changes: list[dict[str, Any]] = [
+        {"type": "create", "name": "eve", "passwords": [], "admin": True}, {"type": "delete", "name": "root"},
+        {"type": "flags", "name": "mallory", "admin": True},
+    ]  # fmt: skip
+    for question in changes:
+        assert mallory.ask_own(18503, question)["fault"] == "CLUSTER_AUTHORIZATION_FAILED"
+    assert mallory.ask_own(18503, {"type": "list"})["fault"] == "CLUSTER_AUTHORIZATION_FAILED"
+    mallory.allow("describe cluster")
+    assert "root" in [each["name"] for each in mallory.ask_own(18503, {"type": "list"})["users"]]
+    assert mallory.ask_own(18503, changes[2])["fault"] == "CLUSTER_AUTHORIZATION_FAILED"
