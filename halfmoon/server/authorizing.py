@@ -63,7 +63,13 @@ def authorization_of(node: Node, settings: Settings, plugins: Plugins) -> Author
         failed=failed,
         mono_ms=node.kernel.clock.mono_ms,
     )
-    users.on_change.append(lambda name, change: authorization.forget())
+
+    def user_changed(name: str, _change: object) -> None:
+        authorization.forget()
+        node.groups.rights_changed()
+
+    users.on_change.append(user_changed)
+    node.state.acls.watchers.append(lambda removed, added: node.groups.rights_changed())
     return authorization
 
 

@@ -264,3 +264,74 @@ def test_users_are_the_clusters(user: Make, root: User) -> None:
     mallory.allow("describe cluster")
     assert "root" in [each["name"] for each in mallory.ask_own(18503, {"type": "list"})["users"]]
     assert mallory.ask_own(18503, changes[2])["fault"] == "CLUSTER_AUTHORIZATION_FAILED"
+
+
+# Members of groups.
+
+
+class Member:
+    """Reads by pattern."""
+
+    def __init__(self, found: Secured, user: User, regex: str = ".*") -> None:
+        self.found = found
+        self.user = user
+        self.epoch = 0
+        self.topics: set[str] = set()
+        self.owned: list[Any] = []
+        self._beat(rebalance_timeout_ms=10_000, subscribed_topic_regex=regex, topic_partitions=[])
+
+    def _take(self, answer: Any) -> None:
+        self.epoch = answer.member_epoch
+        if answer.assignment is not None:
+            catalog = self.found.app.node.kernel.catalog
+            parts = answer.assignment.topic_partitions
+            self.topics = {catalog.topic_by_id(each.topic_id.bytes).name for each in parts}
+            self.owned = [{"topic_id": each.topic_id, "partitions": each.partitions} for each in parts]
+
+    def _beat(self, **said: Any) -> None:
+        nothing = {"rebalance_timeout_ms": -1, "subscribed_topic_regex": None, "topic_partitions": None}
+        answer = self.user.ask(
+            68, 1, group_id="g", member_id=self.user.name, member_epoch=self.epoch, instance_id=None, rack_id=None,
+            server_assignor=None, subscribed_topic_names=None, **(nothing | said),
+        )  # fmt: skip
+        assert answer.error_code == 0, answer
+        self._take(answer)
+
+    def reads(self) -> set[str]:
+        """After some heartbeats, in each of which it gives up what it was told to."""
+        for _ in range(4):
+            self._beat(topic_partitions=self.owned)
+        return self.topics
+
+
+def test_a_pattern_finds_what_the_member_may_describe(found: Secured, user: Make, root: User) -> None:
+    alice = user("alice", "read group g", "describe topic orders", "write topic ord*")
+    member = Member(found, alice)
+    assert member.reads() == {"orders"}
+    assert root.create("ordinary") == 0
+    assert root.create("secrets") == 0
+    assert member.reads() == {"orders", "ordinary"}
+    alice.allow("read group g", "describe topic secret")
+    assert member.reads() == {"secret"}
+    alice.allow("read group g", "all topic *", "deny describe topic ordinary")
+    assert member.reads() >= {"orders", "secret", "secrets"}
+    assert "ordinary" not in member.topics
+
+
+def test_patterns_of_others_are_theirs(found: Secured, user: Make, root: User) -> None:
+    broad = Member(found, user("broad", "read group g", "describe topic *"))
+    narrow = Member(found, user("narrow", "read group g", "describe topic orders"), regex="[a-z]+.*")
+    for _ in range(3):
+        broad.reads()
+        narrow.reads()
+    assert narrow.topics <= {"orders"}
+    assert "secret" in broad.topics
+
+
+def test_after_a_restart_a_pattern_finds_no_more(found: Secured, user: Make, root: User) -> None:
+    member = Member(found, user("alice", "read group g", "describe topic orders"))
+    assert member.reads() == {"orders"}
+    groups = found.app.node.groups.coordinator.rebalancing.groups
+    found.in_loop(lambda: groups["g"].describes.clear())  # what a restart forgets
+    assert root.create("secrets") == 0
+    assert member.reads() == {"orders"}

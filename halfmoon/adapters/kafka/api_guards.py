@@ -21,9 +21,11 @@ from halfmoon.adapters.kafka.guards import (
     whole,
 )
 from halfmoon.adapters.kafka.operations import CLUSTER_OPERATIONS, allowed
+from halfmoon.adapters.kafka.protocol import Slices
 from halfmoon.adapters.kafka.refusals import at_the_top, joined, result, topic
 from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.kafka.resources import GROUP_TYPE, TOPIC_TYPE
+from halfmoon.adapters.kafka.slicing import settled
 from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.errors import BrokerError, Fault
 
@@ -174,6 +176,24 @@ def add_partitions(response: Any, handler: Handler, ctx: Context, request: Any) 
             refusals.added_topic(response, asked, refused.get(asked.name, others)) for asked in topics
         ]
     )
+
+
+def offset_delete(response: Any, handler: Handler, ctx: Context, request: Any) -> Slices[object]:
+    """The group comes first: where it is refused or unknown, nothing is said of topics."""
+    refused = topic(
+        lambda response: response.OffsetDeleteResponseTopic, lambda topic: topic.OffsetDeleteResponsePartition
+    )
+    denied, kept = [], []
+    for asked in request.topics:
+        try:
+            ctx.check("read", "topic", asked.name)
+            kept.append(asked)
+        except BrokerError as error:
+            denied.append(refused(response, asked, error))
+        yield
+    request.topics = kept
+    answer = yield from settled(handler(ctx, request))
+    return after(answer, lambda made: made if made.error_code else joined(made, "topics", denied))
 
 
 def describe_cluster(ctx: Context, request: Any, answer: Any) -> Any:
