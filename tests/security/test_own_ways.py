@@ -335,3 +335,24 @@ def test_after_a_restart_a_pattern_finds_no_more(found: Secured, user: Make, roo
     found.in_loop(lambda: groups["g"].describes.clear())  # what a restart forgets
     assert root.create("secrets") == 0
     assert member.reads() == {"orders"}
+
+
+# Dead letters of share groups.
+
+
+@pytest.mark.parametrize("key", [33, 44])
+def test_where_dead_letters_go_is_for_who_may_read_and_write_them(user: Make, root: User, key: int) -> None:
+    mallory = user("mallory", "alter_configs group g", "all topic dlq.mallory")
+
+    def directed(to: str) -> int:
+        config = {"name": "errors.deadletterqueue.topic.name", "value": to}
+        configs = [config | ({"config_operation": 0} if key == 44 else {})]
+        resources = [{"resource_type": 32, "resource_name": "g", "configs": configs}]
+        (answer,) = mallory.ask(key, 1, resources=resources, validate_only=False).responses
+        return int(answer.error_code)
+
+    assert directed("dlq.g") == 0  # where they go anyway
+    assert directed("dlq.mallory") == GROUP  # she may not read what the group has read
+    mallory.allow("alter_configs group g", "read group g", "all topic dlq.mallory")
+    assert directed("dlq.mallory") == 0
+    assert directed("dlq.victims") == TOPIC

@@ -28,6 +28,8 @@ from halfmoon.adapters.kafka.resources import GROUP_TYPE, TOPIC_TYPE
 from halfmoon.adapters.kafka.slicing import settled
 from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.schema.group_topics import dead_letter_topic
+from halfmoon.services.share.options import DEAD_LETTER_TOPIC
 
 
 def of_group(operation: str, refused: refusals.Refused = at_the_top) -> Guard:
@@ -45,8 +47,20 @@ def configs(operation: str, into: str) -> Guard:
     def check(ctx: Context, asked: Any) -> None:
         subject = subjects.get(asked.resource_type)
         ctx.check(operation, *(("cluster", CLUSTER) if subject is None else (subject, asked.resource_name)))
+        if subject == "group" and operation == "alter_configs":
+            _check_dead_letters(ctx, asked)
 
     return each_by("resources", check, into, refusals.config_resource)
+
+
+def _check_dead_letters(ctx: Context, asked: Any) -> None:
+    """Who has a share group's dead letters go elsewhere must be one who may read them, and write them there."""
+    group = asked.resource_name
+    for config in asked.configs:
+        to = (config.value or "").strip() if config.name == DEAD_LETTER_TOPIC else ""
+        if to and to != dead_letter_topic(group):
+            ctx.check("read", "group", group)
+            ctx.check("write", "topic", to)
 
 
 def check_markers(ctx: Context, _request: Any) -> None:
