@@ -41,7 +41,7 @@ def refusal_of(ctx: Context, request: ProduceBody) -> BrokerError | None:
     if ctx.rights is None:
         return None
     if request.transactional_id is None:
-        if any(_is_transactional(records) for _, batches in request.topics for _, records in batches):
+        if _is_transactional(request):
             return BrokerError(Fault.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction comes without its id")
         return None
     try:
@@ -51,9 +51,13 @@ def refusal_of(ctx: Context, request: ProduceBody) -> BrokerError | None:
     return None
 
 
-def _is_transactional(records: memoryview | None) -> bool:
-    """By the header, which may be cut off: what it says is checked later."""
-    return records is not None and len(records) > LOW_ATTRIBUTES_AT and bool(records[LOW_ATTRIBUTES_AT] & TRANSACTIONAL)
+def _is_transactional(request: ProduceBody) -> bool:
+    """Whether one of its batches is, by its header. That may be cut off: what it says is checked later."""
+    for _, batches in request.topics:
+        for _, records in batches:
+            if records is not None and len(records) > LOW_ATTRIBUTES_AT and records[LOW_ATTRIBUTES_AT] & TRANSACTIONAL:
+                return True
+    return False
 
 
 def producer_of(ctx: Context, request: ProduceBody) -> TransactionalProducer | None:

@@ -203,6 +203,13 @@ def share_acknowledge(request: Any, version: int, world: World) -> dict[str, Any
     }  # fmt: skip
 
 
+def offset_delete(request: Any, version: int, world: World) -> dict[str, Any]:
+    commit = topics("OffsetCommitRequestTopic", "OffsetCommitRequestPartition", group_id="g")
+    world.ask(8, 8, commit(REQUESTS[8], 8, world))  # of a group that there is not, nothing is said of topics
+    made = topics("OffsetDeleteRequestTopic", "OffsetDeleteRequestPartition", group_id="g")
+    return dict(made(request, version, world))
+
+
 def configs(kind: str) -> Any:
     def fields(request: Any, version: int, world: World) -> dict[str, Any]:
         made = getattr(request, kind)
@@ -285,7 +292,7 @@ CASES: dict[int, list[Case]] = {
     44: [Case(configs("AlterConfigsResource"), configs_need("alter_configs"))],
     45: [Case(topics("ReassignableTopic", "ReassignablePartition"), cluster("alter", 3), frozenset({39, 85}))],
     46: [Case(just(), cluster("describe"))],
-    47: [Case(topics("OffsetDeleteRequestTopic", "OffsetDeleteRequestPartition", group_id="g"),
+    47: [Case(offset_delete,
               group("delete") | topic("read"), frozenset({69}))],
     48: [Case(just(), cluster("describe_configs"))],
     49: [Case(of(lambda request: {"entries": [request.EntryData(
