@@ -172,10 +172,10 @@ def _row(message: Found) -> dict[str, Any]:
 def _event(event: Event) -> dict[str, Any]:
     due = f"until {times.format_time(event.due_ms)}" if event.due_ms >= 0 else ""
     return {
-        "when": times.format_time(event.at_ms),
+        "when": times.format_time(event.at_ms) if event.at_ms >= 0 else "",
         "event": EVENTS[event.what],
         "topic": event.topic,
-        "partition": event.partition,
-        "offset": event.offset,
+        "partition": event.partition if event.topic else None,
+        "offset": event.offset if event.topic else None,
         "detail": ", ".join(part for part in (event.detail, due) if part),
     }

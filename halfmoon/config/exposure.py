@@ -41,7 +41,9 @@ def _addresses(listeners: ListenerSettings) -> Iterator[Exposed]:
         yield Exposed(path, "bind", kafka.bind, _lacks(kafka.tls, sasl=bool(kafka.sasl)), kafka.allow_insecure)
     http, rocketmq = listeners.http, listeners.rocketmq
     if http is not None:
-        yield Exposed("$.listeners.http", "bind", http.bind, _lacks(http.tls), http.allow_insecure)
+        yield Exposed(
+            "$.listeners.http", "bind", http.bind, _lacks(http.tls, sasl=bool(http.auth)), http.allow_insecure
+        )
     if rocketmq is not None:
         encrypted = rocketmq.tls if rocketmq.tls is not None and rocketmq.tls.mode == "enforcing" else None
         for setting, bind in (("bind", rocketmq.bind), ("namesrv", rocketmq.namesrv)):

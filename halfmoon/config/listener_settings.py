@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from halfmoon.config.sections import Section, SettingError
 from halfmoon.config.units import DURATION, SIZE, Address, Duration, HostPort, PositiveDuration
@@ -96,7 +96,14 @@ class HttpListener(Section, frozen=True, kw_only=True):
 
     bind: HostPort = Address("127.0.0.1", 8080)
     tls: TlsSettings | None = None
+    auth: list[Literal["basic", "mtls"]] = field(default_factory=list)
+    """By what visitors may say who they are: a user's password, or a client's certificate. Who does not is told only
+    whether the broker works."""
     allow_insecure: bool = False
+
+    def __post_init__(self) -> None:
+        if "mtls" in self.auth and (self.tls is None or self.tls.client_auth == "none"):
+            raise SettingError("auth", "got mtls, expected tls with client_auth: request or require beside it")
 
 
 class ListenerSettings(Section, frozen=True, kw_only=True):

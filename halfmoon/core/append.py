@@ -36,7 +36,7 @@ from halfmoon.schema.provenance import GivenUp, Origin, Provenance, SourceRange,
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from halfmoon.core.append_types import Interceptor, KeyNotes, TransactionalProducer, TransactionGuard
+    from halfmoon.core.append_types import Interceptor, KeyNotes, Sender, TransactionalProducer, TransactionGuard
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition
     from halfmoon.core.clock import Clock
@@ -80,13 +80,15 @@ class Appender:
         may_wait: bool = False,
         checked: Checked | None = None,
         prepared: object = None,
+        sender: Sender | None = None,
     ) -> Produced:
         """Append one produced record batch, in place of nothing but its offset and leader epoch.
 
         `batch` is writable and is kept until `write` has run. `producer`: who may send transactional ones. `may_wait`:
         where it takes long to check the batch, TakesLongError says so; the caller then comes back with `checked`,
         and keeps the order of what it has. Where interceptors take long, TakesLongError says so in any case, and what
-        its steps return is `prepared`. Raises BrokerError; nothing is stored then.
+        its steps return is `prepared`. `sender`: what the client may do; None: everything. That it may write to the
+        topic is asked before. Raises BrokerError; nothing is stored then.
         """
         topic = partition.topic
         rules = topic.rules
@@ -119,7 +121,7 @@ class Appender:
         try:
             if self.interceptor is not None and (concerned or prepared is not None):
                 base_offset, end, redirected = self.interceptor.append(
-                    partition, batch, header, now_ms, keyed=keyed, prepared=prepared
+                    partition, batch, header, now_ms, keyed=keyed, prepared=prepared, sender=sender
                 )
             else:
                 base_offset = partition.next_offset

@@ -52,6 +52,14 @@ class TransactionGuard(Protocol):
         ...
 
 
+class Sender(Protocol):
+    """What whoever sends a batch may do, for features that act on what its records say."""
+
+    def allows(self, use: tuple[str, str, str | None], /) -> bool:
+        """Operation, type of the resource, and its name; None: any of the type."""
+        ...
+
+
 class Interceptor(Protocol):
     """Looks into produced batches that carry a feature's header."""
 
@@ -68,10 +76,11 @@ class Interceptor(Protocol):
         *,
         keyed: bool,
         prepared: object = None,
+        sender: Sender | None = None,
     ) -> tuple[int, int, Elsewhere | None]:
         """Append what becomes of it: the base offset (−1 where nothing stays), the position to wait for, and where the
         first of the records stands that went elsewhere. Raises BrokerError; nothing is stored then. `prepared`: what
-        the steps of a TakesLongError have returned."""
+        the steps of a TakesLongError have returned. `sender`: as of `Appender.append`."""
         ...
 
 

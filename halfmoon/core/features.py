@@ -36,6 +36,9 @@ class TopicPolicy(Struct, frozen=True):
     """Whether a topic of this name is made as soon as a client asks for it, also where clients create no topics."""
     creating: Callable[[Mapping[str, str], int], tuple[Binding | None, int]] | None = None
     """(configs, partitions or −1) → what the topic is bound to, if it is derived from another, and its partitions."""
+    shows: Callable[[Mapping[str, str]], str | None] | None = None
+    """configs → the topic whose records a topic with these configurations is filled with; it need not exist. Who makes
+    one must be allowed to read there."""
     deleting: Callable[[Topic], None] | None = None
     configuring: Callable[[Topic, Mapping[str, str]], None] | None = None
     """(topic, all its configs as they are to be)"""
@@ -141,6 +144,7 @@ class TopicPolicies:
         self._reserves = bound([each.reserves for each in policies])
         self._provides = bound([each.provides for each in policies])
         self._creating = bound([each.creating for each in policies])
+        self._shows = bound([each.shows for each in policies])
         self.deleting = bound([each.deleting for each in policies])
         self.configuring = bound([each.configuring for each in policies])
         self.deleted = bound([each.deleted for each in policies])
@@ -152,6 +156,10 @@ class TopicPolicies:
 
     def provides(self, name: str) -> bool:
         return any(provides(name) for provides in self._provides)
+
+    def shown_by(self, configs: Mapping[str, str]) -> list[str]:
+        """The topics whose records a topic with these configurations shows."""
+        return [name for shows in self._shows if (name := shows(configs)) is not None]
 
     def creating(self, configs: Mapping[str, str], partitions: int) -> tuple[Binding | None, int]:
         """What a new topic is bound to, by the first feature that binds it, and its partitions. Raises BrokerError."""

@@ -40,6 +40,11 @@ def giving_up_group(topic: str) -> str | None:
     return _group(topic, DEAD_LETTER_PREFIX)
 
 
+def asking_group(topic: str) -> str | None:
+    """The group of producers whose `check_topic` this is; None if it is no such topic."""
+    return _group(topic, CHECK_PREFIX)
+
+
 def _group(topic: str, prefix: str) -> str | None:
     if not topic.startswith(prefix) or topic == prefix:
         return None

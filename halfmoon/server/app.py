@@ -123,9 +123,11 @@ class App:
         self.services = Services(self.plugins.services)
         if settings.listeners.http is not None:
             from halfmoon.server.http import HttpServer  # prometheus-client costs start-up time, and few need it
+            from halfmoon.server.http_access import visitors_of
 
             http = settings.listeners.http
-            self.http = HttpServer(self, tls=None if http.tls is None else Tls("http", http.tls, self._wall_ms()))
+            tls = None if http.tls is None else Tls("http", http.tls, self._wall_ms())
+            self.http = HttpServer(self, tls=tls, visitors=visitors_of(self.node.users, settings, access))
             self.http_address = await self._listen(self.http, settings.listeners.http.bind)
         self.services.start()
         self._undo.append(self.services.stop)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from halfmoon.adapters.tcp.access import Access, OpinionAccess, RuleAccess
 from halfmoon.auth.principals import Principal, parse
 from halfmoon.config.security_settings import authenticates
+from halfmoon.services.authorization import own_topics
 from halfmoon.services.authorization.service import Authorization, Authorizer
 
 if TYPE_CHECKING:
@@ -39,10 +40,15 @@ def authorization_of(node: Node, settings: Settings, plugins: Plugins) -> Author
     def is_super_user(principal: str) -> bool:
         return principal in super_users or users.is_admin(parse(principal))
 
-    def is_internal(name: str) -> bool:
-        """Kafka's own internal topics are as others, as there."""
+    scheduled = {name for each in plugins.interceptors for name in each.scheduled_topics}
+
+    def least_prefix(name: str) -> int:
+        """Topics of other plugins, too, in which messages wait. Kafka's own internal topics are as others, as there.
+        What is said of a name never changes: answers are kept."""
+        if name in scheduled:
+            return own_topics.NO_PREFIX
         topic = catalog.topic(name)
-        return topic is not None and topic.internal and not name.startswith("__")
+        return own_topics.NO_PREFIX if topic is not None and topic.hidden else own_topics.least_prefix(name)
 
     def failed(plugin: str, error: Exception) -> None:
         plugins.errors.count(HOOK, plugin)
@@ -51,13 +57,19 @@ def authorization_of(node: Node, settings: Settings, plugins: Plugins) -> Author
     authorization = Authorization(
         node.state.acls,
         is_super_user,
-        is_internal,
+        least_prefix,
         allow_everyone=security.allow_everyone_if_no_acl_found,
         plugins=[Authorizer(each.plugin, each.call) for each in plugins.authorizers],
         failed=failed,
         mono_ms=node.kernel.clock.mono_ms,
     )
-    users.on_change.append(lambda name, change: authorization.forget())
+
+    def user_changed(name: str, _change: object) -> None:
+        authorization.forget()
+        node.groups.rights_changed()
+
+    users.on_change.append(user_changed)
+    node.state.acls.watchers.append(lambda removed, added: node.groups.rights_changed())
     return authorization
 
 

@@ -3,6 +3,9 @@
     GET /healthz   200 `ok`, or 503 with the reasons, one to a line; as JSON where Accept asks for it
     GET /metrics   Prometheus' text format
 
+Where access rules decide (`http_access`), everybody is told whether the broker works; reasons and metrics are for those
+who may Describe the cluster, and others get a 401 or 403.
+
 HEAD does the same without the body. Other machines reach it as config/exposure.py says. Whoever connects can cost
 little: connections, the size of a request and the time for it are bounded, and scrapes that come while one is under way
 get that one's answer. Malformed input gets a 400 and is hung up on.
@@ -14,15 +17,17 @@ import asyncio
 import json
 import logging
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 
 from msgspec import Struct
 
-from halfmoon.adapters.tcp.accepting import Arrival, Door
+from halfmoon.adapters.tcp.accepting import Arrival, Door, plain_host
 from halfmoon.adapters.tcp.newcomers import Newcomers
 from halfmoon.adapters.tcp.tls import Tls
 from halfmoon.server import metrics, readings
+from halfmoon.server.http_access import NotWhoTheySayError, Visitors
 from halfmoon.server.http_message import Answer, BadRequestError, Request, encode, parse
 
 logger = logging.getLogger("halfmoon.http")
@@ -54,8 +59,16 @@ class HttpCounters(Struct):
 class HttpServer:
     """Create, start and stop it in its loop's thread."""
 
-    def __init__(self, app: readings.App, limits: HttpLimits | None = None, tls: Tls | None = None) -> None:
+    def __init__(
+        self,
+        app: readings.App,
+        limits: HttpLimits | None = None,
+        tls: Tls | None = None,
+        visitors: Visitors | None = None,
+    ) -> None:
+        """`visitors`: who is told what; None: everybody everything."""
         self._app = app
+        self.visitors = visitors
         self._limits = limits or HttpLimits()
         self._server: asyncio.Server | None = None
         self._door: Door | None = None
@@ -68,6 +81,10 @@ class HttpServer:
         self._scrape: asyncio.Task[bytes] | None = None
         self._thread = ThreadPoolExecutor(1, "halfmoon-metrics")
         self.counters = HttpCounters()
+
+    @property
+    def logins(self) -> Mapping[tuple[str, str], int]:
+        return {} if self.visitors is None else self.visitors.results
 
     async def start(self, bind: tuple[str, int]) -> tuple[str, int]:
         """Listen; returns the address, with the port that was chosen if `bind`'s is 0. Raises OSError."""
@@ -167,7 +184,7 @@ class HttpServer:
             async with asyncio.timeout(limits.request_s):
                 head += await reader.readuntil(b"\r\n\r\n")
             request = parse(head)
-            answer = await self._answer(request)
+            answer = await self._answer(request, writer)
         except asyncio.LimitOverrunError:
             answer = self._malformed(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request is too large", writer)
         except BadRequestError as error:
@@ -184,19 +201,41 @@ class HttpServer:
         logger.warning("event=malformed_request peer=%s reason=%s", writer.get_extra_info("peername"), reason)
         return Answer(status, f"{reason}\n".encode())
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> Answer:
         if request.path not in ("/healthz", "/metrics"):
             return Answer(HTTPStatus.NOT_FOUND, b"there are /healthz and /metrics\n")
         if request.method not in ("GET", "HEAD"):
             allow = (("Allow", "GET, HEAD"),)
             return Answer(HTTPStatus.METHOD_NOT_ALLOWED, b"GET and HEAD are answered\n", headers=allow)
         try:
+            is_shown, refusal = await self._is_shown(request, writer)
             if request.path == "/healthz":
+                if not is_shown:
+                    return bare_answer(self._app.health(), json_wanted=request.wants_json)
                 return health_answer(self._app.health(), self._app.warnings(), json_wanted=request.wants_json)
-            return Answer(HTTPStatus.OK, await self._metrics(), metrics.CONTENT_TYPE)
+            return refusal or Answer(HTTPStatus.OK, await self._metrics(), metrics.CONTENT_TYPE)
         except Exception:
             logger.exception("event=http_failed path=%s", request.path)
             return Answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"failed; see the broker's log\n")
+
+    async def _is_shown(self, request: Request, writer: asyncio.StreamWriter) -> tuple[bool, Answer | None]:
+        """Whether reasons and metrics are, and else what is said of metrics."""
+        visitors = self.visitors
+        if visitors is None:
+            return True, None
+        found = writer.get_extra_info("ssl_object")
+        certificate = None if found is None else found.getpeercert(binary_form=True)
+        authorization = request.headers.get("authorization")
+        host = plain_host(writer.get_extra_info("peername")[0])
+        try:
+            if await visitors.may_see(authorization, certificate, host):
+                return True, None
+            is_known = authorization is not None or certificate is not None
+        except NotWhoTheySayError:
+            is_known = False
+        if is_known or not visitors.challenge:
+            return False, Answer(HTTPStatus.FORBIDDEN, b"not allowed to describe the cluster\n")
+        return False, Answer(HTTPStatus.UNAUTHORIZED, b"say who you are\n", headers=visitors.challenge)
 
     async def _metrics(self) -> bytes:
         """The text of a scrape; one that is under way is shared."""
@@ -224,6 +263,15 @@ def health_answer(problems: list[str], warnings: list[str], *, json_wanted: bool
         return Answer(status, json.dumps(document).encode() + b"\n", "application/json")
     lines = [*(problems or ["ok"]), *(f"warning: {warning}" for warning in warnings)]
     return Answer(status, "".join(f"{' '.join(line.split())}\n" for line in lines).encode())
+
+
+def bare_answer(problems: list[str], *, json_wanted: bool) -> Answer:
+    """What everybody is told."""
+    status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
+    word = "unhealthy" if problems else "ok"
+    if json_wanted:
+        return Answer(status, json.dumps({"status": word}).encode() + b"\n", "application/json")
+    return Answer(status, f"{word}\n".encode())
 
 
 def _mono_ms() -> int:

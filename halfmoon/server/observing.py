@@ -18,7 +18,7 @@ from halfmoon.services.common.group_events import GroupEvents
 from halfmoon.services.share.service import ShareService
 
 if TYPE_CHECKING:
-    from halfmoon.core.append_types import Produced, TransactionalProducer
+    from halfmoon.core.append_types import Produced, Sender, TransactionalProducer
     from halfmoon.core.catalog.topics import Partition
     from halfmoon.server.assembly import Node
 
@@ -72,13 +72,14 @@ class Observing:
         may_wait: bool = False,
         checked: Checked | None = None,
         prepared: object = None,
+        sender: Sender | None = None,
     ) -> Produced:
         """As Appender.append."""
         log_end = self._kernel.log.end
         count = int.from_bytes(batch[RECORD_COUNT_AT : RECORD_COUNT_AT + 4], "big")
         size = len(batch)
         try:
-            produced = self._append(partition, batch, now_ms, producer, may_wait, checked, prepared)
+            produced = self._append(partition, batch, now_ms, producer, may_wait, checked, prepared, sender)
         except (NotHereYetError, TakesLongError):
             raise  # it will be asked again
         except BrokerError as error:

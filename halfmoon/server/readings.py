@@ -66,6 +66,9 @@ class AdminPort(Protocol):
 
     @property
     def counters(self) -> HttpCounts: ...
+    @property
+    def logins(self) -> Mapping[tuple[str, str], int]:
+        """By mechanism, and success or failure."""
 
 
 class ReadPlugins(Protocol):
@@ -261,6 +264,8 @@ def _read_requests(app: App, readings: Readings) -> None:
     app.tls_files.read(put)
     for (listener, mechanism, result), count in app.kafka.authentications.items():
         put("halfmoon_authentications_total", count, listener, mechanism, result)
+    for (mechanism, result), count in app.http.logins.items():
+        put("halfmoon_authentications_total", count, "http", mechanism, result)
 
 
 def _read_listener(listener: str, counters: Counters, names: Mapping[int, str], readings: Readings) -> None:

@@ -232,6 +232,14 @@ def test_tls_with_certificates_of_clients_may_leave_this_machine() -> None:
     assert "no encryption and no authentication" in refused({"listeners": {"rocketmq": permissive}})
 
 
+def test_visitors_of_the_admin_port_who_say_who_they_are_may_come_from_elsewhere() -> None:
+    http: dict[str, object] = {"bind": "0.0.0.0:1", "tls": PAIR, "auth": ["basic"]}
+    settings = load_settings({"listeners": {"http": http}}, {}, {})
+    assert settings.security.authorizes(settings.listeners)
+    assert "no encryption;" in refused({"listeners": {"http": http | {"tls": None}}})
+    assert refused({"listeners": {"http": http | {"auth": ["mtls"]}}}).startswith("$.listeners.http.auth: got mtls")
+
+
 def test_the_old_key_for_all_listeners_names_the_new_ones() -> None:
     assert refused({"allow_insecure": True}).startswith("$.allow_insecure: every listener says this for itself now")
     assert refused(env={"HALFMOON_ALLOW_INSECURE": "true"}).startswith("HALFMOON_ALLOW_INSECURE: every listener")

@@ -25,13 +25,24 @@ def authority(tmp_path: Path) -> Authority:
 class Secured:
     """A broker with SASL on one listener, by TLS or without."""
 
-    def __init__(self, authority: Authority, *, tls: bool, sasl: list[str], **more: Any) -> None:
+    def __init__(
+        self,
+        authority: Authority,
+        *,
+        tls: bool,
+        sasl: list[str],
+        http: dict[str, Any] | None = None,
+        listeners: dict[str, Any] | None = None,
+        **more: Any,
+    ) -> None:
         listener: dict[str, Any] = {"bind": "127.0.0.1:0", "sasl": sasl}
         if tls:
             listener["tls"] = authority.pair("broker")
         self.tls = tls
         self.authority = authority
-        self.broker = halfmoon.testing.Broker(config={"listeners": {"kafka": listener}, **more})
+        self.broker = halfmoon.testing.Broker(
+            config={"listeners": {"kafka": listener, "http": http, **(listeners or {})}, **more}
+        )
 
     @property
     def app(self) -> Any:

@@ -35,6 +35,7 @@ from halfmoon.adapters.kafka.api_guards import (
     find_coordinator,
     list_groups,
     of_group,
+    offset_delete,
     offset_fetch,
     share_offsets,
     transactional_id,
@@ -156,15 +157,10 @@ NEEDS: Mapping[int, Guards] = {
     44: (configs("alter_configs", "responses"),),
     45: (cluster("alter", everything("topics", "responses", _REASSIGNED, top=True)),),
     46: (cluster("describe"),),
-    47: (
-        of_group("delete"),
-        each("topics", "read", "topic", called("name"), "topics", topic(
-            lambda response: response.OffsetDeleteResponseTopic, lambda topic: topic.OffsetDeleteResponsePartition
-        )),
-    ),
+    47: (of_group("delete"), offset_delete),
     48: (cluster("describe_configs", refusals.no_quotas),),
     49: (cluster("alter_configs", everything("entries", "entries", refusals.quota_entry)),),
-    50: (cluster("describe"),),
+    50: (cluster("describe", everything("users", "results", refusals.no_user, top=True)),),
     51: (cluster("alter", refusals.credentials),),
     55: (cluster("describe"),),
     57: (cluster("alter"),),

@@ -21,11 +21,15 @@ from halfmoon.adapters.kafka.guards import (
     whole,
 )
 from halfmoon.adapters.kafka.operations import CLUSTER_OPERATIONS, allowed
+from halfmoon.adapters.kafka.protocol import Slices
 from halfmoon.adapters.kafka.refusals import at_the_top, joined, result, topic
 from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.kafka.resources import GROUP_TYPE, TOPIC_TYPE
+from halfmoon.adapters.kafka.slicing import settled
 from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.schema.group_topics import dead_letter_topic
+from halfmoon.services.share.options import DEAD_LETTER_TOPIC
 
 
 def of_group(operation: str, refused: refusals.Refused = at_the_top) -> Guard:
@@ -43,8 +47,20 @@ def configs(operation: str, into: str) -> Guard:
     def check(ctx: Context, asked: Any) -> None:
         subject = subjects.get(asked.resource_type)
         ctx.check(operation, *(("cluster", CLUSTER) if subject is None else (subject, asked.resource_name)))
+        if subject == "group" and operation == "alter_configs":
+            _check_dead_letters(ctx, asked)
 
     return each_by("resources", check, into, refusals.config_resource)
+
+
+def _check_dead_letters(ctx: Context, asked: Any) -> None:
+    """Who has a share group's dead letters go elsewhere must be one who may read them, and write them there."""
+    group = asked.resource_name
+    for config in asked.configs:
+        to = (config.value or "").strip() if config.name == DEAD_LETTER_TOPIC else ""
+        if to and to != dead_letter_topic(group):
+            ctx.check("read", "group", group)
+            ctx.check("write", "topic", to)
 
 
 def check_markers(ctx: Context, _request: Any) -> None:
@@ -174,6 +190,24 @@ def add_partitions(response: Any, handler: Handler, ctx: Context, request: Any) 
             refusals.added_topic(response, asked, refused.get(asked.name, others)) for asked in topics
         ]
     )
+
+
+def offset_delete(response: Any, handler: Handler, ctx: Context, request: Any) -> Slices[object]:
+    """The group comes first: where it is refused or unknown, nothing is said of topics."""
+    refused = topic(
+        lambda response: response.OffsetDeleteResponseTopic, lambda topic: topic.OffsetDeleteResponsePartition
+    )
+    denied, kept = [], []
+    for asked in request.topics:
+        try:
+            ctx.check("read", "topic", asked.name)
+            kept.append(asked)
+        except BrokerError as error:
+            denied.append(refused(response, asked, error))
+        yield
+    request.topics = kept
+    answer = yield from settled(handler(ctx, request))
+    return after(answer, lambda made: made if made.error_code else joined(made, "topics", denied))
 
 
 def describe_cluster(ctx: Context, request: Any, answer: Any) -> Any:

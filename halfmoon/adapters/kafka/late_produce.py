@@ -119,7 +119,9 @@ class LateAnswer(Deferred):
                 raise perhaps_stored(core.turn.refusal())
             stored = Stored(index, 0, -1, -1, -1, None)
             try:
-                produced = core.append(partition, records, core.clock.wall_ms(), self._producer, True)
+                produced = core.append(
+                    partition, records, core.clock.wall_ms(), self._producer, True, sender=self._ctx.rights
+                )
             except (NotHereYetError, TakesLongError) as why:
                 results.append(stored)
                 late = why
@@ -166,7 +168,7 @@ class LateAnswer(Deferred):
                 raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
             try:
                 produced = core.append(
-                    partition, records, core.clock.wall_ms(), self._producer, True, checked, prepared
+                    partition, records, core.clock.wall_ms(), self._producer, True, checked, prepared, self._ctx.rights
                 )
             except (NotHereYetError, TakesLongError) as again:
                 why = again

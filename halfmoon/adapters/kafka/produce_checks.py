@@ -12,6 +12,7 @@ from halfmoon.adapters.kafka.lookup import partition_of
 from halfmoon.adapters.kafka.produce_codec import Batches, ProduceBody, Results, Stored
 from halfmoon.adapters.kafka.registry import Close, Context
 from halfmoon.core.append_types import TransactionalProducer
+from halfmoon.core.records.batch_header import TRANSACTIONAL
 from halfmoon.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Partition, Topic
 
 KNOWS_ABORTABLE = 11
+LOW_ATTRIBUTES_AT = 22
+"""Of a batch: the byte that says whether it is a transaction's."""
 ALL = -1
 """acks: of every replica that is in sync."""
 REPLICAS = 1
@@ -35,12 +38,26 @@ def refusal_of(ctx: Context, request: ProduceBody) -> BrokerError | None:
         return BrokerError(Fault.INVALID_REQUIRED_ACKS, f"acks is {request.acks}, and must be 0, 1 or -1")
     if request.transactional_id == "":
         return BrokerError(Fault.INVALID_REQUEST, "the transactional id is empty")
-    if ctx.rights is not None and request.transactional_id is not None:
-        try:
-            ctx.check("write", "transactional_id", request.transactional_id)
-        except BrokerError as error:
-            return error
+    if ctx.rights is None:
+        return None
+    if request.transactional_id is None:
+        if _is_transactional(request):
+            return BrokerError(Fault.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction comes without its id")
+        return None
+    try:
+        ctx.check("write", "transactional_id", request.transactional_id)
+    except BrokerError as error:
+        return error
     return None
+
+
+def _is_transactional(request: ProduceBody) -> bool:
+    """Whether one of its batches is, by its header. That may be cut off: what it says is checked later."""
+    for _, batches in request.topics:
+        for _, records in batches:
+            if records is not None and len(records) > LOW_ATTRIBUTES_AT and records[LOW_ATTRIBUTES_AT] & TRANSACTIONAL:
+                return True
+    return False
 
 
 def producer_of(ctx: Context, request: ProduceBody) -> TransactionalProducer | None:

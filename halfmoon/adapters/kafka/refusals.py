@@ -126,6 +126,13 @@ def credentials(response: Any, request: Any, error: BrokerError) -> Any:
     return response(results=[user(response, name, error) for name in users])
 
 
+def no_user(response: Any, _item: Any, error: BrokerError) -> Any:
+    """DescribeUserScramCredentials: a result for each, without the name."""
+    made = response.DescribeUserScramCredentialsResult(user="")
+    put_error(made, error)
+    return made
+
+
 def moves(response: Any, request: Any, error: BrokerError) -> Any:
     """AlterReplicaLogDirs: every partition of every directory."""
     moved = topic(

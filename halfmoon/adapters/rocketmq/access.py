@@ -5,7 +5,9 @@ whole request. `IN_ITS_HANDLER` are those that find only as they go what they to
 groups leave out what is refused.
 
 Operations are Kafka's, so that one rule speaks for both protocols. Rules: RocketMQ's
-DefaultAuthorizationContextBuilder, where PUB is to write, SUB to read, and GET and LIST are to describe.
+DefaultAuthorizationContextBuilder, where PUB is to write, SUB to read, GET and LIST are to describe, and UPDATE of the
+cluster is to alter it. Unlike there, a request that names nothing needs a right on the cluster, and a group's retry
+topic is the group's whoever names it (services/authorization/own_topics.py).
 """
 
 from __future__ import annotations
@@ -85,6 +87,7 @@ def _change(call: Call) -> Iterator[Use]:
         call.check_either(("create", "cluster", CLUSTER), ("create", "topic", name))
     else:
         yield "alter", "topic", name
+        yield "alter_configs", "topic", name
 
 
 def _delete(call: Call) -> Iterator[Use]:
@@ -95,7 +98,9 @@ def _delete(call: Call) -> Iterator[Use]:
 
 def _route(call: Call) -> Iterator[Use]:
     name = call.text("topic")
-    if name != names.AUTO_CREATE_TOPIC:
+    if name == names.AUTO_CREATE_TOPIC:  # what producers ask for that make topics
+        call.check_either(("create", "cluster", CLUSTER), ("create", "topic", None))
+    else:
         yield "describe", "topic", names.from_rocketmq(name)
 
 
@@ -142,7 +147,6 @@ def _end(call: Call) -> Iterator[Use]:
 
 
 _READ = _all(_topic("read"), _group("read"))
-NOTHING: None = None
 IN_ITS_HANDLER: None = None
 
 NEEDS: Mapping[int, Needs | None] = {
@@ -166,11 +170,11 @@ NEEDS: Mapping[int, Needs | None] = {
     41: _lock,
     42: _lock,
     46: _check,
-    100: _cluster("alter_configs"),
+    100: _cluster("alter"),
     101: _cluster("describe_configs"),
-    102: _cluster("alter_configs"),
+    102: _cluster("alter"),
     105: _route,
-    106: NOTHING,
+    106: _cluster("describe"),
     202: _topic("describe"),
     203: _group("describe"),
     206: IN_ITS_HANDLER,

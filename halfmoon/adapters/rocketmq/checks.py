@@ -52,8 +52,10 @@ class CheckBack:
         broker_name: str,
         group_topic: Callable[[str], Topic],
         writer_for: Callable[[Client], MessageWriter],
+        may_answer: Callable[[Client, str, str], bool],
     ) -> None:
-        """`group_topic` makes a group's own topic if need be, and may raise BrokerError; `writer_for` writes messages
+        """`may_answer`: whether a client may be told what its group of producers has sent to this topic. `group_topic`
+        makes a group's own topic if need be, and may raise BrokerError; `writer_for` writes messages
         as that client reads them."""
         self._core = core
         self._members = members
@@ -61,6 +63,7 @@ class CheckBack:
         self._broker_name = broker_name
         self._group_topic = group_topic
         self._writer_for = writer_for
+        self._may_answer = may_answer
         self.asked = 0
         """Questions sent."""
         self._followed: dict[str, _Followed] = {}
@@ -144,11 +147,11 @@ class CheckBack:
 
     def _ask(self, group: str, window: Window) -> None:
         for message in decode_stored(window.data):
-            producer = self._members.producer(group)
-            if producer is None:
-                return
             found = dict(decode(message.properties))
             real_topic = found.get(b"REAL_TOPIC", b"")
+            producer = self._producer(group, real_topic.decode())
+            if producer is None:
+                continue
             key = found.get(b"UNIQ_KEY", b"").decode()
             self.asked += 1
             asked = message._replace(topic=real_topic, system_flags=message.system_flags & ~12)
@@ -165,3 +168,12 @@ class CheckBack:
                 },
                 encode_stored(asked),
             )
+
+    def _producer(self, group: str, real_topic: str) -> Client | None:
+        """Whoever says that it is a producer of a group is one. So the message goes to one that may send such; in
+        RocketMQ everybody would be shown it."""
+        for _ in self._members.producer_members(group):
+            producer = self._members.producer(group)
+            if producer is not None and self._may_answer(producer, group, real_topic):
+                return producer
+        return None

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 from msgspec import Struct, field
 
 from halfmoon.adapters.rocketmq.to_messages import MessageWriter
+from halfmoon.auth.principals import Principal
 from halfmoon.remoting.command import Command
 from halfmoon.services.groups.allocation import Assignment
 
@@ -38,6 +39,7 @@ class Client(Protocol):
     peer_host: str
     peer: str
     """The client's address, for people."""
+    principal: Principal
     writer: MessageWriter | None
     """See `Node.writer_for`."""
 

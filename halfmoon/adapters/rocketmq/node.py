@@ -71,6 +71,7 @@ class Node:
         self.checks = CheckBack(
             core, self.members, self.windows, broker_name=settings.broker_name,
             group_topic=self.group_topic, writer_for=self.writer_for,
+            may_answer=self.may_answer,
         )  # fmt: skip
         self.ends = Ends(core)
         self.messages_out = 0
@@ -154,6 +155,13 @@ class Node:
     def address_for(self, connection: Client) -> tuple[str, int]:
         """Where this client reaches the broker: as configured, or where it has reached us."""
         return self.settings.advertise or (connection.host, self._port)
+
+    def may_answer(self, connection: Client, producers: str, topic: str) -> bool:
+        """Whether a client may send half messages of this group to the topic, so that it may be asked about them."""
+        if self.access is None:
+            return True
+        rights = self.access.rights(str(connection.principal), connection.peer_host)
+        return rights.allows(("write", "transactional_id", producers)) and rights.allows(("write", "topic", topic))
 
     def writer_for(self, connection: Client) -> MessageWriter:
         if connection.writer is None:

@@ -28,7 +28,7 @@ from halfmoon.adapters.rocketmq.to_records import (
 from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.config.units import format_duration
-from halfmoon.core.append_types import Produced
+from halfmoon.core.append_types import Produced, Sender
 from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.steps import Pauses, Slices, finish
 from halfmoon.errors import BrokerError, NotHereYetError, TakesLongError
@@ -110,11 +110,11 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
         if not used.isdisjoint(_LOOKED_AT):
             _check_features(call, sent, used, text)
         made, count = node.records.one(Message(text, body, sent.flag), sent.born_ms, more, more_count), 1
-    core, records = node.core, memoryview(bytearray(made))
+    core, records, sender = node.core, memoryview(bytearray(made)), call.rights
     try:
-        produced = core.append(partition, records, core.clock.wall_ms())
+        produced = core.append(partition, records, core.clock.wall_ms(), sender=sender)
     except (NotHereYetError, TakesLongError):
-        late = _append(core, partition, records)
+        late = _append(core, partition, records, sender)
         call.work_out(late, lambda produced: _answer_for(call, partition, produced, count, unique, is_half))
         return None
     except BrokerError as error:
@@ -132,14 +132,14 @@ def _make_batch(call: Call, sent: Sent, data: bytes, more: bytes, more_count: in
 def _store_many(call: Call, partition: Partition, making: Pauses[tuple[bytes, int]]) -> Slices[tuple[Produced, str]]:
     """Store a batch of more messages than are done at once. Where, and the ids of all of them."""
     made, count = yield from making
-    produced = yield from _append(call.core, partition, memoryview(bytearray(made)))
+    produced = yield from _append(call.core, partition, memoryview(bytearray(made)), call.rights)
     return produced, (yield from _message_ids(call, partition, produced, count))
 
 
-def _append(core: Core, partition: Partition, records: memoryview) -> Slices[Produced]:
+def _append(core: Core, partition: Partition, records: memoryview, sender: Sender | None) -> Slices[Produced]:
     """Once more. Raises BrokerError."""
     try:
-        return (yield from append_late(core, partition, records))
+        return (yield from append_late(core, partition, records, sender))
     except BrokerError as error:
         core.refused_batches[error.fault] += 1
         raise
@@ -209,7 +209,9 @@ def _check_features(call: Call, sent: Sent, used: frozenset[bytes], text: bytes)
     """Raises Refused(MESSAGE_ILLEGAL) for a delay that is too long."""
     found = dict(properties.decode(text))
     if TRANSACTION in used:
-        call.node.checks.expect(found.get(PRODUCER_GROUP, sent.group.encode()).decode())
+        producers = found.get(PRODUCER_GROUP, sent.group.encode()).decode()
+        call.check("write", "transactional_id", producers)
+        call.node.checks.expect(producers)
     if used.isdisjoint(TIMERS):
         return
     now_ms = call.core.clock.wall_ms()

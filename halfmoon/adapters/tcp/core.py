@@ -8,7 +8,7 @@ from typing import Protocol
 
 from halfmoon.config.settings import Settings
 from halfmoon.config.topic_configs import TopicConfigs
-from halfmoon.core.append_types import Produced, TransactionalProducer
+from halfmoon.core.append_types import Produced, Sender, TransactionalProducer
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.owners import Owners
 from halfmoon.core.catalog.topics import Partition
@@ -91,6 +91,7 @@ class Append(Protocol):
         may_wait: bool = False,
         checked: Checked | None = None,
         prepared: object = None,
+        sender: Sender | None = None,
     ) -> Produced: ...
 
 

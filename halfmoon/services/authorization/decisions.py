@@ -5,9 +5,9 @@
   what it names.
 - Where no rule at all is about the resource, `allow_everyone` says it; where there are some, and none allows: denied.
 
-Beyond Kafka: a rule's host may be a network (services/acls/hosts.py), and rules for `*` or for prefixes do not match
-internal topics, which hold everybody's messages. Unlike Kafka, whose search passes them over, a rule for `*` matches a
-name that begins with an asterisk, too.
+Beyond Kafka: a rule's host may be a network (services/acls/hosts.py), and rules for `*` or for short prefixes do not
+allow anything on topics of the broker's own (own_topics.py); they deny it there as everywhere. Unlike Kafka, whose
+search passes them over, a rule for `*` matches a name that begins with an asterisk, too.
 
 What rules say is kept by resource type and by (principal, host), as bits of operations by the name of the resource. So
 a decision looks at the few keys that the asker has, and at the lengths of prefixes that rules of these have; the number
@@ -94,13 +94,11 @@ class Names:
     def of(self, pattern_type: int, name: str) -> int:
         return (self.literal if pattern_type == LITERAL else self.prefixed).get(name, 0)
 
-    def matching(self, name: str, exact: bool) -> Iterator[tuple[int, str, int]]:
-        """(pattern type, its name, number) of all that match a name, the narrowest first; `exact`: no patterns."""
+    def matching(self, name: str) -> Iterator[tuple[int, str, int]]:
+        """(pattern type, its name, number) of all that match a name, the narrowest first."""
         number = self.literal.get(name)
         if number:
             yield LITERAL, name, number
-        if exact:
-            return
         longest = len(name)
         for length in self.lengths:
             if length <= longest:
@@ -151,12 +149,12 @@ class Decisions:
 
     def __init__(
         self, rules: Iterable[AclRule] = (), *, allow_everyone: bool = False,
-        is_internal: Callable[[str], bool] = lambda topic: False,
+        least_prefix: Callable[[str], int] = lambda topic: 0,
     ) -> None:  # fmt: skip
-        """`allow_everyone`: where no rule is about a resource (`allow.everyone.if.no.acl.found`). `is_internal`: topics
-        that only rules with exactly their name match."""
+        """`allow_everyone`: where no rule is about a resource (`allow.everyone.if.no.acl.found`). `least_prefix`: of a
+        topic, how long the prefix of a rule must be to allow something there; 0: `*` does it, too."""
         self._allow_everyone = allow_everyone
-        self._is_internal = is_internal
+        self._least_prefix = least_prefix
         self._grants: dict[tuple[int, str, str], Grants] = {}
         self._named: dict[int, Names] = {number: Names() for number in RESOURCE_TYPES.values()}
         """How many rules have a name, whomever they are about."""
@@ -229,18 +227,20 @@ class Decisions:
         """Raises KeyError for an operation or a type that there is not."""
         kind = RESOURCE_TYPES[resource_type]
         denying, allowing = _DENYING[operation], _ALLOWING[operation]
-        exact = kind == TOPIC and self._is_internal(name)
+        least = self._least_prefix(name) if kind == TOPIC else 0
         allowed: tuple[Grants, int, str, int] | None = None
         for grants in applying[kind]:
-            for pattern_type, pattern, bits in grants.matching(name, exact):
+            for pattern_type, pattern, bits in grants.matching(name):
                 if bits & denying:
                     return Decision(False, BY_RULE, grants.rule(pattern_type, pattern, bits & denying, DENY))
+                if least and pattern != name and (pattern_type == LITERAL or len(pattern) < least):
+                    continue
                 if allowed is None and bits & allowing:
                     allowed = grants, pattern_type, pattern, bits & allowing
         if allowed is not None:
             grants, pattern_type, pattern, bits = allowed
             return Decision(True, BY_RULE, grants.rule(pattern_type, pattern, bits, ALLOW))
-        if self._is_open(kind, name, exact):
+        if self._is_open(kind, name, least):
             return Decision(True, NO_RULE_OF_RESOURCE)
         return Decision(False, NO_RULE)
 
@@ -248,15 +248,13 @@ class Decisions:
         """As `decide`, without saying why."""
         kind = RESOURCE_TYPES[resource_type]
         denying, allowing = _DENYING[operation], _ALLOWING[operation]
-        exact = kind == TOPIC and self._is_internal(name)
+        if kind == TOPIC and self._least_prefix(name):
+            return self.decide(applying, operation, resource_type, name).allowed
         found = 0
         longest = len(name)
         for grants in applying[kind]:
             # The same as `matching`, without a generator: this is what a request waits for.
-            found |= grants.literal.get(name, 0)
-            if exact:
-                continue
-            found |= grants.literal.get(ANY_NAME, 0)
+            found |= grants.literal.get(name, 0) | grants.literal.get(ANY_NAME, 0)
             prefixed = grants.prefixed
             for length in grants.lengths:
                 if length <= longest:
@@ -265,10 +263,16 @@ class Decisions:
             return False
         if found & allowing:
             return True
-        return self._is_open(kind, name, exact)
+        return self._is_open(kind, name, 0)
 
-    def _is_open(self, kind: int, name: str, exact: bool) -> bool:
-        return self._allow_everyone and not exact and not any(self._named[kind].matching(name, exact))
+    def denies(self, applying: Applying, operation: str, resource_type: str, name: str) -> bool:
+        """Whether a rule denies it, whatever others allow."""
+        denying = _DENYING[operation]
+        matching = (each for grants in applying[RESOURCE_TYPES[resource_type]] for each in grants.matching(name))
+        return any(bits & denying for _, _, bits in matching)
+
+    def _is_open(self, kind: int, name: str, least: int) -> bool:
+        return self._allow_everyone and not least and not any(self._named[kind].matching(name))
 
     def allows_on_any(self, applying: Applying, operation: str, resource_type: str) -> bool:
         """Whether there is a resource of the type on which it is allowed, as far as rules tell without its name: the

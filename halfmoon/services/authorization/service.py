@@ -17,7 +17,8 @@ import msgspec
 
 from halfmoon.schema.control import AclRule
 from halfmoon.services.acls.state import AclsState
-from halfmoon.services.authorization.decisions import SUPER_USER, Applying, Decision, Decisions
+from halfmoon.services.authorization import own_topics
+from halfmoon.services.authorization.decisions import BY_RULE, SUPER_USER, Applying, Decision, Decisions
 
 ANY_NAME: None = None
 """In place of a resource's name: is it allowed on any resource of the type?"""
@@ -75,14 +76,16 @@ class Asker(dict[Use, bool]):
 
 class Authorization:
     def __init__(
-        self, acls: AclsState, is_super_user: Callable[[str], bool], is_internal: Callable[[str], bool],
+        self, acls: AclsState, is_super_user: Callable[[str], bool],
+        least_prefix: Callable[[str], int] = own_topics.least_prefix,
         *, allow_everyone: bool = False, plugins: Sequence[Authorizer] = (),
         failed: Callable[[str, Exception], None] = lambda plugin, error: None,
         mono_ms: Callable[[], int] = lambda: 0,
     ) -> None:  # fmt: skip
-        """`is_super_user` takes a principal; call `forget` when it changes its mind. `is_internal` takes a topic's
-        name. `failed` counts and logs what plugins raise. `mono_ms` is asked only where a plugin has a lifetime."""
-        self._decisions = Decisions(acls.rules, allow_everyone=allow_everyone, is_internal=is_internal)
+        """`is_super_user` takes a principal; call `forget` when it changes its mind. `least_prefix` is that of
+        Decisions. `failed` counts and logs what plugins raise. `mono_ms` is asked only where a plugin has a
+        lifetime."""
+        self._decisions = Decisions(acls.rules, allow_everyone=allow_everyone, least_prefix=least_prefix)
         self._is_super_user = is_super_user
         self._plugins = tuple(plugins)
         self._failed = failed
@@ -113,7 +116,15 @@ class Authorization:
             return Decision(answer, why)
         if self._is_super_user(principal):
             return Decision(True, SUPER_USER)
-        return self._decisions.decide(self._decisions.applying(principal, host), operation, resource_type, name)
+        decisions = self._decisions
+        applying = decisions.applying(principal, host)
+        decision = decisions.decide(applying, operation, resource_type, name)
+        other = _implied_by(operation, resource_type, name)
+        if decision.allowed or other is None or decisions.denies(applying, operation, resource_type, name):
+            return decision
+        if other[2] is not None:
+            return self.decide(principal, host, other[0], other[1], other[2])
+        return Decision(True, BY_RULE) if self.asker(principal, host)[other] else decision
 
     def forget(self) -> None:
         """No answer holds any more: other users are super users, or a plugin says so."""
@@ -145,6 +156,11 @@ class Authorization:
                 answer = self._decisions.allows_on_any(applying, operation, resource_type)
             else:
                 answer = self._decisions.allows(applying, operation, resource_type, name)
+                other = None if answer else _implied_by(operation, resource_type, name)
+                if other is not None and not self._decisions.denies(applying, operation, resource_type, name):
+                    answer = asker[other]
+                    if self._plugins:  # theirs may hold for a shorter time
+                        return answer
         self._keep(asker, kept, use, answer)
         return answer
 
@@ -186,3 +202,7 @@ class Authorization:
     def _rules_changed(self, removed: Iterable[AclRule], added: Iterable[AclRule]) -> None:
         self._decisions.change(removed, added)
         self.forget()
+
+
+def _implied_by(operation: str, resource_type: str, name: str | None) -> Use | None:
+    return own_topics.implied_by(operation, name) if resource_type == "topic" and name is not None else None

@@ -31,6 +31,7 @@ from halfmoon.services.groups.consumer.model import EMPTY, ConsumerGroup
 from halfmoon.services.groups.consumer.rebalancing import REVOKE, Rebalancing, rebalance_timeout
 from halfmoon.services.groups.consumer.settings import ConsumerSettings
 from halfmoon.services.groups.consumer.subscriptions import Subscriptions, Topics
+from halfmoon.services.groups.consumer.targets import names_of
 from halfmoon.services.groups.coordinator import GroupCoordinator
 from halfmoon.services.groups.messages import (
     ConsumerHeartbeatResult,
@@ -389,7 +390,7 @@ class Coordination:
         if group is None:
             return self.classic.subscribed_topics(group_id)
         self._subscriptions.look({regex for _, regex in group.wanted if regex})
-        names = (self._subscriptions.names(*each) for each in group.wanted)
+        names = (names_of(group, each, self._subscriptions) for each in group.wanted)
         return frozenset().union(*names)
 
     def delete(self, group_id: str, has_offsets: bool) -> Fault | None:

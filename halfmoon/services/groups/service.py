@@ -140,6 +140,10 @@ class GroupService:
         asked = Asked(request.group, reply)
         self._journal.carry_out(self.coordinator.consumer_heartbeat(request, asked, self._clock.mono_ms()))
 
+    def rights_changed(self) -> None:
+        """Others may describe topics: patterns may find others with the next heartbeats."""
+        self.coordinator.rebalancing.rights_changes += 1
+
     def takes_long(self, request: ConsumerHeartbeat) -> bool:
         """Whether `announce` is to be carried out before `consumer_heartbeat`."""
         return self.coordinator.takes_long(request) and self._refused(request.group) is None

@@ -22,7 +22,7 @@ from halfmoon.core.storage.storage import Frames
 from halfmoon.schema.provenance import SourceRun
 from halfmoon.services.keyindex.entries import settled_places
 from halfmoon.services.keyindex.key_file import block_hash
-from halfmoon.services.keyindex.questions import Event, What
+from halfmoon.services.keyindex.questions import Describes, Event, What
 from halfmoon.services.keyindex.service import KeyIndex
 
 MOST_EVENTS = 1_000
@@ -33,6 +33,8 @@ ORIGIN_HEADER = "ORIGIN_MESSAGE_ID"
 """Where a message that was negatively acknowledged was first consumed."""
 REASON_HEADER = "halfmoon.reason"
 """Why a message became a dead letter."""
+
+HIDDEN = Event("hidden")
 
 _PLACE = re.compile(rb"([a-zA-Z0-9._-]{1,249})/([0-9]{1,9})/([0-9]{1,18})")
 
@@ -72,7 +74,8 @@ class History:
         standing: Standing | None = yield lambda: _standing(frames.before(found[0][0]), place)
         return standing
 
-    def of(self, place: Place) -> Steps[tuple[Event, ...]]:
+    def of(self, place: Place, describes: Describes) -> Steps[tuple[Event, ...]]:
+        """What `describes` refuses is hidden."""
         root = yield from self._root(place)
         events: dict[tuple[int, Place], Event] = {}
         """Frame's position and the message's place → what happened."""
@@ -87,14 +90,14 @@ class History:
             names.add(f"{self._catalog.name_of(here.topic_number)}/{here.partition}/{here.offset}".encode())
             if own is not None:
                 names.add(dict(own.record.headers).get(ORIGIN_HEADER))
-                events[own.whole.frame.position, here] = self._stands(own, here, seen[here])
+                events[own.whole.frame.position, here] = self._stands(own, here, seen[here], describes)
             search = self._key_index.find([block_hash(*here)])
             frames = self._reader.frames()
             for whole, followed, group in (yield lambda: list(_naming(frames, search(), here, names))):  # noqa: B023
                 if not self._counts(whole):
                     continue
                 if followed is None:
-                    events[whole.frame.position, here] = self._named(whole, here, group)
+                    events[whole.frame.position, here] = self._named(whole, here, group, describes)
                 elif followed not in seen:
                     seen[followed] = group
                     ahead.append(followed)
@@ -125,7 +128,7 @@ class History:
         topic = None if match is None else self._catalog.by_name.get(match[1].decode())
         return None if match is None or topic is None else Place(topic.number, int(match[2]), int(match[3]))
 
-    def _stands(self, standing: Standing, place: Place, group: str) -> Event:
+    def _stands(self, standing: Standing, place: Place, group: str, describes: Describes) -> Event:
         """What the frame that it stands in says of a message."""
         whole = standing.whole
         frame, said = whole.frame, whole.provenance
@@ -138,14 +141,19 @@ class History:
         elif said.range is not None:
             what, of = "copied", said.range
             detail = f"from {self._name(of.topic_number, of.partition)}, [{of.from_offset}:{of.next_offset}]"
+        others = [each.topic_number for each in (whole.target, said.range) if each is not None]
+        if not self._may_tell(describes, [place.topic_number, *others], group):
+            return HIDDEN
         if group:
             what, detail = "handed back", f"by {group}{', ' if detail else ''}{detail}"
         if reason is not None:
             what, detail = "given up", reason.decode("utf-8", "backslashreplace")
         return self._event(whole, what, place, due_ms, detail)
 
-    def _named(self, whole: WholeFrame, place: Place, group: str) -> Event:
+    def _named(self, whole: WholeFrame, place: Place, group: str, describes: Describes) -> Event:
         """What a frame says of a message that stands elsewhere."""
+        if not self._may_tell(describes, [place.topic_number, whole.frame.topic_number], group):
+            return HIDDEN
         if group:  # where it stands since then cannot be told
             return self._event(whole, "handed back", place, -1, f"by {group}")
         times = next((run.count for run in whole.provenance.attempts if _first(run) == place), 0)
@@ -154,9 +162,13 @@ class History:
             return self._event(whole, "asked about", place, -1, f"for the {times}. time, in {asked}")
         return self._event(whole, "ended", place, -1, "not to be delivered")
 
+    def _may_tell(self, describes: Describes, topics: Iterable[int], group: str) -> bool:
+        names = {self._catalog.name_of(number) for number in topics if number >= 0}
+        return all(describes("topic", name) for name in names) and (not group or describes("group", group))
+
     def _event(self, whole: WholeFrame, what: What, place: Place, due_ms: int, detail: str) -> Event:
         name = self._catalog.name_of(place.topic_number)
-        return Event(whole.frame.store_ms, what, name, place.partition, place.offset, due_ms, detail)
+        return Event(what, whole.frame.store_ms, name, place.partition, place.offset, due_ms, detail)
 
     def _name(self, topic_number: int, partition: int) -> str:
         return f"{self._catalog.name_of(topic_number)}-{partition}"

@@ -8,6 +8,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from halfmoon.config.topic_configs import TopicRules
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition, Topic
@@ -23,7 +25,7 @@ from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.keyindex.history import History, Place
 from halfmoon.services.keyindex.key_file import LAST_MS, key_hash
 from halfmoon.services.keyindex.keys import keys_of
-from halfmoon.services.keyindex.questions import Find, Found, Results, Show, Shown
+from halfmoon.services.keyindex.questions import Describes, Find, Found, Results, Show, Shown, everything
 from halfmoon.services.keyindex.service import KeyIndex
 
 MOST_FOUND = 10_000
@@ -41,8 +43,10 @@ class Messages:
         self._reader = reader
         self._history = History(key_index, catalog, reader)
 
-    def ask(self, question: Find | Show) -> Steps[Results | Shown]:
-        """Raises BrokerError."""
+    def ask(
+        self, question: Find | Show, describes: Describes = everything, *, reads: bool = True
+    ) -> Steps[Results | Shown]:
+        """`reads`: whether who asks may see what is in messages of the topic. Raises BrokerError."""
         topic = self._catalog.by_name.get(question.topic)
         if topic is None:
             raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic '{question.topic}'")
@@ -55,7 +59,7 @@ class Messages:
             raise BrokerError(
                 Fault.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{topic.name}' has no partition {question.partition}"
             )
-        return (yield from self.show(topic.partitions[question.partition], question.offset))
+        return (yield from self.show(topic.partitions[question.partition], question.offset, describes, reads=reads))
 
     def find(
         self,
@@ -126,14 +130,18 @@ class Messages:
     def _name(self, topic_number: int, partition: int) -> str:
         return f"{self._catalog.name_of(topic_number)}-{partition}"
 
-    def show(self, partition: Partition, offset: int) -> Steps[Shown]:
+    def show(
+        self, partition: Partition, offset: int, describes: Describes = everything, *, reads: bool = True
+    ) -> Steps[Shown]:
         """One message, by its place. Raises BrokerError(OFFSET_OUT_OF_RANGE) where there is none."""
         place = Place(partition.topic.number, partition.index, offset)
         found = yield from self._history.standing(place)
         message = None if found is None else self._message(found.whole, found.record)
         if message is None:
             raise BrokerError(Fault.OFFSET_OUT_OF_RANGE, f"there is no message at offset {offset} of {partition!r}")
-        return Shown(message, (yield from self._history.of(place)))
+        if not reads:
+            message = replace(message, key=None, value=None, headers=(), hidden=True)
+        return Shown(message, (yield from self._history.of(place, describes)))
 
 
 def _readable(name: str) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from msgspec import Struct
 
 from halfmoon.services.keyindex.key_file import LAST_MS
 
-What = Literal["stored", "waits", "delivered", "moved", "copied", "handed back", "given up", "asked about", "ended"]
+What = Literal[
+    "stored", "waits", "delivered", "moved", "copied", "handed back", "given up", "asked about", "ended", "hidden"
+]
 """What happened to a message, as API 18502 has it on the wire; for people it is `EVENTS`."""
 
 EVENTS: Mapping[What, str] = {
@@ -22,6 +24,7 @@ EVENTS: Mapping[What, str] = {
     "handed back": "nacked",
     "given up": "dead-lettered",
     "copied": "copied",
+    "hidden": "hidden",
 }
 """The field's word for each."""
 
@@ -47,20 +50,31 @@ class Found(Struct, frozen=True):
     """When it is due, or its relay decides (Unix ms); −1: it is not scheduled."""
     ended: bool = False
     """It was scheduled here and is completed: delivered, cancelled, rolled back, …"""
+    hidden: bool = False
+    """Who asks may not read the topic: key, value and headers are left out."""
 
 
-class Event(Struct, frozen=True):
-    """Something that happened to a message, and its place then."""
+class Event(Struct, frozen=True, omit_defaults=True):
+    """Something that happened to a message, and its place then. Of a hidden one nothing else is told: who asks may not
+    describe its topic or group, or one that it names."""
 
-    at_ms: int
-    """By the broker's clock (Unix ms)."""
     what: What
-    topic: str
-    partition: int
-    offset: int
+    at_ms: int = -1
+    """By the broker's clock (Unix ms)."""
+    topic: str = ""
+    partition: int = -1
+    offset: int = -1
     due_ms: int = -1
     """Of a scheduled one."""
     detail: str = ""
+
+
+Describes = Callable[[str, str], bool]
+"""Whether who asks may describe a resource: its type and its name."""
+
+
+def everything(resource_type: str, name: str) -> bool:
+    return True
 
 
 class Shown(Struct, frozen=True):

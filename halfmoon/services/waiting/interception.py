@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from halfmoon.core.append_types import Elsewhere
+from halfmoon.core.append_types import Elsewhere, Sender
 from halfmoon.core.records.batch_header import HEADER_BYTES, TRANSACTIONAL, BatchHeader, is_whole, parse_header
 from halfmoon.core.records.batches import batch_body, is_plain
 from halfmoon.core.steps import Slices, finish
@@ -45,6 +45,8 @@ IN_SLICES = 200
 """Batches of more records are inspected in slices; so many take a few milliseconds."""
 
 AT_ONCE = 4
+TOPICS_AT_ONCE = 100
+"""That are asked for between two pauses."""
 
 OWN_PREFIX = "halfmoon."
 """Headers that begin so are the broker's."""
@@ -77,11 +79,13 @@ class Interception:
             return True
         return bool(self._prefixes) and partition.topic.name.startswith(self._prefixes)
 
-    def take(self, partition: Partition, batch: memoryview, now_ms: int) -> Taken:
+    def take(self, partition: Partition, batch: memoryview, now_ms: int, sender: Sender | None = None) -> Taken:
         """Have the interceptors inspect the batch. Raises BrokerError, the interceptors' own included."""
-        return finish(self._take(partition, batch, now_ms, waits=False))
+        return finish(self._take(partition, batch, now_ms, sender, waits=False))
 
-    def _take(self, partition: Partition, batch: memoryview, now_ms: int, *, waits: bool) -> Slices[Taken]:
+    def _take(
+        self, partition: Partition, batch: memoryview, now_ms: int, sender: Sender | None, *, waits: bool
+    ) -> Slices[Taken]:
         """As `take`, with pauses. `waits`: for older messages that have to be read first; else it raises
         NotHereYetError."""
         name = partition.topic.name
@@ -101,8 +105,11 @@ class Interception:
         for search, interceptor in self._interceptors:
             if kept is None or not (name.startswith(interceptor.topic_prefixes) or search.finds(body)):
                 continue
-            given = yield from self._ask(interceptor, Put(name, partition.index, kept, now_ms), waits=waits)
+            put = Put(name, partition.index, kept, now_ms, sender)
+            given = yield from self._ask(interceptor, put, waits=waits)
             if isinstance(given, Redirect):
+                if sender is not None and given.nacked is not None:
+                    yield from _check_consumed(put, given.nacked)
                 first = len(redirected)
                 redirected += given.redirected
                 nacked = given.nacked or nacked
@@ -139,9 +146,9 @@ class Interception:
         finally:
             self._at_work -= 1
 
-    def _prepare(self, partition: Partition, batch: memoryview, now_ms: int) -> Slices[Taken]:
+    def _prepare(self, partition: Partition, batch: memoryview, now_ms: int, sender: Sender | None) -> Slices[Taken]:
         """As `take`, with pauses, and with all that can be done before it is appended."""
-        taken = yield from self._take(partition, batch, now_ms, waits=True)
+        taken = yield from self._take(partition, batch, now_ms, sender, waits=True)
         redirecting = self._redirecting
         if taken.nacked is not None:
             sent_back, stands = yield from redirecting.sent_back_in_slices(taken.nacked)
@@ -169,15 +176,16 @@ class Interception:
         *,
         keyed: bool,
         prepared: object = None,
+        sender: Sender | None = None,
     ) -> tuple[int, int, Elsewhere | None]:
         """As core/append.Interceptor says it."""
         if isinstance(prepared, Taken) and all(holds() for holds in prepared.holds):
             taken = prepared
         elif header.record_count > IN_SLICES:
             began_ms = self._clock.wall_ms()
-            raise TakesLongError(lambda copy: self._in_turn(self._prepare(partition, copy, began_ms)))
+            raise TakesLongError(lambda copy: self._in_turn(self._prepare(partition, copy, began_ms, sender)))
         else:
-            taken = self.take(partition, batch, self._clock.wall_ms())
+            taken = self.take(partition, batch, self._clock.wall_ms(), sender)
         if header.attributes & TRANSACTIONAL:
             check_not_redirected(taken)
         base_offset, end, redirected = self._redirecting.append(partition, batch, header, taken, now_ms, keyed=keyed)
@@ -227,6 +235,14 @@ class Interception:
         except Exception as error:
             self._logger.exception("event=interceptor_failed interceptor=%s topic=%s", interceptor.name, put.topic)
             raise BrokerError(Fault.UNKNOWN_SERVER_ERROR, f"{interceptor.name}: {error!r}") from error
+
+
+def _check_consumed(put: Put, nacked: Nacked) -> Slices[None]:
+    """Who hands a record back says where it had it from, and must be one who may read there. Raises BrokerError."""
+    for index, topic in enumerate(dict.fromkeys(place[0] for place in nacked.places)):
+        if index % TOPICS_AT_ONCE == TOPICS_AT_ONCE - 1:
+            yield None
+        put.check("read", "topic", topic)
 
 
 def _writable(batch: memoryview | bytes) -> memoryview:

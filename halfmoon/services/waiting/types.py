@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from halfmoon.core.append_types import Sender
+from halfmoon.errors import BrokerError, Fault
+
 if TYPE_CHECKING:
     from halfmoon.core.records.record_codec import Record
 
@@ -33,6 +36,22 @@ class Put(Struct, frozen=True):
     batch: memoryview
     now_ms: int
     """Wall clock, Unix ms."""
+    sender: Sender | None = None
+    """What the client may do; None: everything."""
+
+    def check(self, operation: str, resource_type: str, name: str) -> None:
+        """Whether the client may do what its records ask for; that it may write to the topic is asked before. Raises
+        BrokerError."""
+        if self.sender is not None and not self.sender.allows((operation, resource_type, name)):
+            raise BrokerError(_REFUSALS[resource_type], f"not allowed to {operation} {resource_type} '{name}'")
+
+
+_REFUSALS = {
+    "topic": Fault.TOPIC_AUTHORIZATION_FAILED,
+    "group": Fault.GROUP_AUTHORIZATION_FAILED,
+    "transactional_id": Fault.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    "cluster": Fault.CLUSTER_AUTHORIZATION_FAILED,
+}
 
 
 class Redirected(Struct, frozen=True):

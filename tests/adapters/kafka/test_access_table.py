@@ -9,10 +9,12 @@ import json
 import os
 from pathlib import Path
 
-from halfmoon.testing import Broker
 from tests.interop.access.cases import CASES, NOT_ASKED
-from tests.interop.access.halfmoon import LEFT_OUT, ByAddress, WorldByAddress
+from tests.interop.access.halfmoon import LEFT_OUT
 from tests.interop.access.table import STORED, ask, differences, title, written
+from tests.interop.access.world import World
+from tests.security.authority import Authority
+from tests.security.conftest import Secured
 
 KAFKAS_APIS = Path(__file__).parents[2] / "golden" / "kafka-4.3.1-apis.tsv"
 OURS = STORED.with_name("kafka_access_ours.json")
@@ -31,10 +33,12 @@ def test_each_api_of_kafka_is_asked() -> None:
     }
 
 
-def test_halfmoon_answers_alike() -> None:
-    plugin = ByAddress()
-    with Broker(plugins=[plugin]) as broker:
-        world = WorldByAddress(broker.bootstrap_servers, plugin)
+def test_halfmoon_answers_alike(tmp_path: Path) -> None:
+    super_users = {"super_users": ["User:admin"]}
+    secured = Secured(Authority(tmp_path), tls=False, sasl=["SCRAM-SHA-256"], security=super_users)
+    with secured.broker as broker:
+        secured.user("admin", "secret")
+        world = World(broker.bootstrap_servers, "admin", "secret")
         asked = [case for case in CASES if case.key not in LEFT_OUT and title(case) not in NOT_OFFERED]
         found = json.loads(written(ask(world, asked)))
         world.close()

@@ -6,12 +6,16 @@ import json
 from typing import Any
 
 import pytest
-from rocketmq_rig import Rig, sending
+from rocketmq_rig import Rig, sending, text_of
 
 from halfmoon.adapters.rocketmq.access import NEEDS
 from halfmoon.adapters.rocketmq.request import registered
-from halfmoon.adapters.tcp.access import OpinionAccess
+from halfmoon.adapters.tcp.access import OpinionAccess, RuleAccess
 from halfmoon.remoting.codes import Code
+from halfmoon.schema.control import AclRule, AclsChanged
+from halfmoon.services.acls.state import AclsState
+from halfmoon.services.authorization.decisions import OPERATIONS, RESOURCE_TYPES
+from halfmoon.services.authorization.service import Authorization
 
 
 class Guard:
@@ -106,7 +110,7 @@ CASES: dict[int, tuple[dict[str, Any], Any, list[tuple[str, str, str]]]] = {
     12: ({"topic": "orders", "key": "k"}, b"", [TOPIC]),
     14: ({"consumerGroup": "g"} | QUEUE, b"", [("describe", "group", "g"), ("describe", "topic", "orders")]),
     15: ({"consumerGroup": "g", "commitOffset": 0} | QUEUE, b"", [TOPIC, GROUP]),
-    17: ({"topic": "orders"} | TOPIC_CONFIG, b"", [("alter", "topic", "orders")]),
+    17: ({"topic": "orders"} | TOPIC_CONFIG, b"", [("alter", "topic", "orders"), ("alter_configs", "topic", "orders")]),
     28: ({}, b"", [("describe", "cluster", "kafka-cluster")]),
     29: ({"timestamp": 0} | QUEUE, b"", [("describe", "topic", "orders")]),
     30: (QUEUE, b"", [("describe", "topic", "orders")]),
@@ -125,11 +129,11 @@ CASES: dict[int, tuple[dict[str, Any], Any, list[tuple[str, str, str]]]] = {
     41: ({}, LOCK, [GROUP, TOPIC]),
     42: ({}, LOCK, [GROUP, TOPIC]),
     46: ({}, {"clientId": "c", "group": "g", "subscriptionData": {"topic": "orders"}}, [GROUP, TOPIC]),
-    100: (STORED | {"value": "v"}, b"", [("alter_configs", "cluster", "kafka-cluster")]),
+    100: (STORED | {"value": "v"}, b"", [("alter", "cluster", "kafka-cluster")]),
     101: (STORED, b"", [("describe_configs", "cluster", "kafka-cluster")]),
-    102: (STORED, b"", [("alter_configs", "cluster", "kafka-cluster")]),
+    102: (STORED, b"", [("alter", "cluster", "kafka-cluster")]),
     105: ({"topic": "orders"}, b"", [("describe", "topic", "orders")]),
-    106: ({}, b"", []),
+    106: ({}, b"", [("describe", "cluster", "kafka-cluster")]),
     202: ({"topic": "orders"}, b"", [("describe", "topic", "orders")]),
     203: ({"consumerGroup": "g"}, b"", [("describe", "group", "g")]),
     206: ({}, b"", []),
@@ -167,7 +171,7 @@ def ask(code: int, guard: Guard) -> Any:
 
 def test_every_request_has_a_line() -> None:
     assert set(NEEDS) == set(registered()) == set(CASES)
-    assert {code for code, needs in NEEDS.items() if needs is None} == {33, 106, 206}
+    assert {code for code, needs in NEEDS.items() if needs is None} == {33, 206}
 
 
 @pytest.mark.parametrize("code", CASES)
@@ -215,3 +219,103 @@ def test_who_may_create_and_delete_any_topic() -> None:
     assert client.ask(17, topic="new", **TOPIC_CONFIG).code == Code.SUCCESS
     assert client.ask(215, topic="orders").code == Code.SUCCESS
     assert client.ask(17, topic="new", **TOPIC_CONFIG).code == Code.NO_PERMISSION
+
+
+# With access rules: there are no signatures yet, so every client is ANONYMOUS.
+
+
+def by_rules(rig: Rig, *rights: str, host: str = "*") -> None:
+    """`read topic orders`: everybody's rights who comes from there, and no others."""
+    acls = AclsState()
+    rig.server.node.access = RuleAccess(Authorization(acls, lambda principal: False))
+    rules = []
+    for operation, kind, name in map(str.split, rights):
+        rules.append(AclRule(RESOURCE_TYPES[kind], name, 3, "User:ANONYMOUS", host, OPERATIONS.get(operation, 2), 3))
+    acls.apply(AclsChanged(rules, []))
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_who_has_no_rights_may_nothing(code: int) -> None:
+    rig = Rig()
+    rig.topic("orders")
+    rig.client().produce("orders", b"a")
+    (sent,) = rig.client().read("orders")
+    fields, body, _ = CASES[code]
+    given = {name: sent.physical_offset if value == "PLACE" else value for name, value in fields.items()}
+    by_rules(rig)
+    answer = rig.client().ask(code, body if isinstance(body, bytes) else json.dumps(body).encode(), **given)
+    if code == 206:
+        assert json.loads(answer.body.tobytes()) == {"topicList": []}
+    else:
+        assert answer.code == Code.NO_PERMISSION
+        assert not bytes(answer.body)
+
+
+def test_nor_learns_how_topics_are_made() -> None:
+    rig = Rig()
+    by_rules(rig)
+    assert rig.client().ask(105, topic="TBW102").code == Code.NO_PERMISSION
+    by_rules(rig, "create topic new")
+    assert rig.client().ask(105, topic="TBW102").code == Code.SUCCESS
+
+
+def test_another_groups_retry_topic() -> None:
+    """RocketMQ takes %RETRY%b from everybody who is a member of any group."""
+    rig = Rig()
+    rig.topic("orders")
+    rig.topic("retry.b")
+    by_rules(rig, "read group a", "all topic *")
+    client = rig.client()
+    for topic in ("%RETRY%b", "%DLQ%b"):
+        assert client.pull(topic, consumerGroup="a").code == Code.NO_PERMISSION
+        assert client.ask(310, b"x", **sending(topic, 0, "")).code == Code.NO_PERMISSION
+        assert client.ask(105, topic=topic).code == Code.NO_PERMISSION
+        assert client.beat(a=[(topic, "*")]).code == Code.NO_PERMISSION
+    assert client.ask(310, b"x", **sending("%RETRY%a", 0, "")).code == Code.SUCCESS
+    assert client.beat(a=[("%RETRY%a", "*")]).code == Code.SUCCESS
+    assert client.pull("%RETRY%a", consumerGroup="a").code != Code.NO_PERMISSION
+
+
+@pytest.mark.parametrize("topic", ["RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX", "halfmoon.timers"])
+def test_internal_topics(topic: str) -> None:
+    rig = Rig()
+    by_rules(rig, "all topic *", "all group *")
+    client = rig.client()
+    assert client.pull(topic, consumerGroup="a").code == Code.NO_PERMISSION
+    assert client.ask(310, b"x", **sending(topic, 0, "")).code == Code.NO_PERMISSION
+    assert client.ask(105, topic=topic).code == Code.NO_PERMISSION
+
+
+def half(client: Any, key: str, group: str = "p") -> Code:
+    text = text_of(UNIQ_KEY=key, TRAN_MSG="true", PGROUP=group)
+    return Code(client.ask(310, b"half", **sending("orders", 0, text, f=4)).code)
+
+
+def test_producers_are_asked_about_what_they_may_send_themselves() -> None:
+    """In RocketMQ everybody who says that he is a producer of the group is sent the messages."""
+    rig = Rig()
+    rig.topic("orders")
+    by_rules(rig, "write topic orders", "write transactional_id p", host="127.0.0.1")
+    alice, mallory = rig.client(), rig.client(peer="10.0.0.2")
+    assert mallory.beat("m", producers=["p"]).code == Code.SUCCESS
+    assert alice.beat("a", producers=["p"]).code == Code.SUCCESS
+    for number in range(4):
+        assert half(alice, f"U{number}") == Code.SUCCESS
+    rig.pass_time(6_001)
+    rig.turns()
+    for client in (alice, mallory):
+        client.answers()
+    assert [len(client.told) for client in (alice, mallory)] == [4, 0]
+
+
+def test_half_messages_are_sent_and_ended_by_their_group() -> None:
+    rig = Rig()
+    rig.topic("orders")
+    by_rules(rig, "write topic orders", "write transactional_id p")
+    client = rig.client()
+    assert half(client, "U", "q") == Code.NO_PERMISSION
+    assert rig.broker.topic("check.q") is None
+    assert half(client, "U") == Code.SUCCESS
+    end = {"commitOrRollback": 8, "msgId": "U", "transactionId": "U"}
+    assert client.ask(37, producerGroup="q", **end).code == Code.NO_PERMISSION
+    assert client.ask(37, producerGroup="p", **end).code == Code.SUCCESS

@@ -18,6 +18,7 @@ from halfmoon.services.authorization.decisions import (
     Decision,
     Decisions,
 )
+from halfmoon.services.authorization.own_topics import least_prefix
 
 TOPIC, GROUP = RESOURCE_TYPES["topic"], RESOURCE_TYPES["group"]
 LITERAL, PREFIXED = 3, 4
@@ -110,7 +111,7 @@ def test_two_spellings_of_an_address_are_two_rules() -> None:
 def test_internal_topics_are_matched_by_their_names_only() -> None:
     rules = [rule("*", ALL), rule("hal", ALL, pattern_type=PREFIXED), rule("*", ALL, principal="User:*")]
     for everyone in (False, True):
-        decisions = Decisions(rules, is_internal=lambda name: name.startswith("halfmoon."), allow_everyone=everyone)
+        decisions = Decisions(rules, least_prefix=least_prefix, allow_everyone=everyone)
         assert decide(decisions, "read", "half").allowed
         assert decide(decisions, "read", "halfmoon.audit") == Decision(False, NO_RULE)
         assert decide(decisions, "read", "halfmoon.audit", kind="group").allowed == everyone
@@ -118,6 +119,20 @@ def test_internal_topics_are_matched_by_their_names_only() -> None:
         assert decide(decisions, "read", "halfmoon.audit").rule == rule("halfmoon.audit")
         assert decide(decisions, "describe", "halfmoon.audit").allowed
         assert not decide(decisions, "write", "halfmoon.audit").allowed
+        decisions.add(rule("half", 3, permission=DENY, pattern_type=PREFIXED))
+        assert not decide(decisions, "read", "halfmoon.audit").allowed
+
+
+def test_topics_of_groups_are_matched_by_rules_that_name_them() -> None:
+    decisions = Decisions([rule("*", ALL), rule("re", ALL, pattern_type=PREFIXED)], least_prefix=least_prefix)
+    assert decide(decisions, "read", "retry").allowed
+    assert not decide(decisions, "read", "retry.g").allowed
+    decisions.add(rule("retry.", ALL, pattern_type=PREFIXED))
+    assert decide(decisions, "read", "retry.g").allowed
+    assert not decide(decisions, "read", "dlq.g").allowed
+    decisions.add(rule("dlq.g", ALL))
+    assert decide(decisions, "read", "dlq.g").allowed
+    assert not decide(decisions, "read", "check.g").allowed
 
 
 def test_a_rule_for_all_names_matches_one_that_begins_with_an_asterisk() -> None:

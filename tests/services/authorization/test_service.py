@@ -27,8 +27,8 @@ class World:
         self.now_ms = 0
         self.failed: list[tuple[str, Exception]] = []
         self.service = Authorization(
-            self.acls, lambda principal: principal in self.supers, lambda topic: topic == "internal", plugins=plugins,
-            failed=lambda plugin, error: self.failed.append((plugin, error)), mono_ms=lambda: self.now_ms,
+            self.acls, lambda principal: principal in self.supers, lambda topic: 999 * (topic == "internal"),
+            plugins=plugins, failed=lambda plugin, error: self.failed.append((plugin, error)), mono_ms=lambda: self.now_ms,
         )  # fmt: skip
 
     def change(self, *added: AclRule, removed: tuple[AclRule, ...] = ()) -> None:
@@ -99,7 +99,7 @@ def test_a_snapshot_that_is_restored_counts_at_once() -> None:
 def test_rules_that_were_there_before_the_service() -> None:
     acls = AclsState()
     acls.apply(AclsChanged([rule()], []))
-    made = Authorization(acls, lambda principal: False, lambda topic: False)
+    made = Authorization(acls, lambda principal: False)
     assert made.allows(ALICE, HOST, "read", "topic", "t")
 
 

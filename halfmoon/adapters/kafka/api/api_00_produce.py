@@ -82,7 +82,7 @@ def _append_all(
     core = ctx.core
     acks = request.acks
     now_ms = core.clock.wall_ms()
-    append = core.append
+    append, sender = core.append, ctx.rights
     highest = 0
     results: Results = []
     for key, batches in request.topics:
@@ -94,7 +94,7 @@ def _append_all(
                 if records is None:
                     raise no_records()
                 base_offset, append_time_ms, position, start_offset, _ = append(
-                    partition, records, now_ms, producer, True
+                    partition, records, now_ms, producer, True, sender=sender
                 )
             except (NotHereYetError, TakesLongError) as error:
                 assert records is not None

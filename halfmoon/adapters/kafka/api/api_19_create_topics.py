@@ -84,6 +84,9 @@ def _wanted(ctx: Context, topic: Any) -> tuple[int, dict[str, str]]:
     if nulls:
         raise BrokerError(Fault.INVALID_CONFIG, f"null value not supported for topic configs: {','.join(nulls)}")
     overrides = {config.name: config.value for config in topic.configs}
+    if ctx.rights is not None:
+        for source in ctx.core.administration.policies.shown_by(overrides):  # before it is said whether it exists
+            ctx.check("read", "topic", source)
     ctx.core.topic_configs.validate(overrides)
     return _partitions(topic, ctx.core.node_id), overrides
 

@@ -7,12 +7,14 @@ a topic that does not exist any more is nobody's, so it is left out on the way i
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import ConsumerGroupHeartbeatResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, Deferred, api
+from halfmoon.adapters.tcp.access import Rights
 from halfmoon.errors import Fault
 from halfmoon.schema.groups import JOIN, Places
 from halfmoon.services.groups.consumer.messages import ConsumerHeartbeat
@@ -41,6 +43,7 @@ def consumer_group_heartbeat(ctx: Context, request: Any) -> Slices[object]:
         client_id=ctx.client_id or "",
         # Kafka writes addresses as Java prints them, and tools show them so.
         client_host=f"/{ctx.peer.peer_host}",
+        describes=None if ctx.rights is None else partial(_describes, ctx.rights),
     )
     groups = ctx.services.get(GroupService)
     if groups.takes_long(beat):
@@ -48,6 +51,10 @@ def consumer_group_heartbeat(ctx: Context, request: Any) -> Slices[object]:
     deferred = Deferred()
     groups.consumer_heartbeat(beat, lambda result: deferred.complete(_response(ctx, result)))
     return deferred
+
+
+def _describes(rights: Rights, topic: str) -> bool:
+    return rights.allows(("describe", "topic", topic))
 
 
 def _owned(ctx: Context, owned: Any) -> Slices[Places]:

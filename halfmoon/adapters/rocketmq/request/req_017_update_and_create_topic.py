@@ -24,6 +24,8 @@ def handle(call: Call) -> None:
     before = {} if topic is None else topic.configs
     configs = attributes.altered(before, call.text("attributes", ""), new=topic is None)
     configs = attributes.ordered(configs, call.flag("order"))
+    for source in call.core.administration.policies.shown_by(configs):
+        call.check("read", "topic", source)
     if topic is None:
         call.core.administration.create_topic(name, queues, configs)
     else:

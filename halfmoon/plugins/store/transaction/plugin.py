@@ -212,6 +212,8 @@ class Transactions:
     def halves_in_slices(self, put: Put) -> Generator[Any, Any, memoryview | Redirect]:
         rows: list[Row] = []
         names: dict[Name, None] = {}
+        groups: set[bytes] = set()
+        """That the client may speak for."""
         if self._ctx.topic_configs(END_TOPIC) is None:
             self._ctx.create_topic(END_TOPIC, {}, 1)
         self._ctx.catch_up(HALF_TOPIC)
@@ -221,6 +223,9 @@ class Transactions:
             if (found.get(HALF) or b"").lower() != b"true":
                 return record
             name = _name(index, found)
+            if name[0] not in groups:
+                put.check("write", "transactional_id", name[0].decode())
+                groups.add(name[0])
             if name in self._open or name in names:  # sent again by a producer that had no answer
                 return None
             if len(rows) == MOST_MESSAGES:
@@ -276,6 +281,8 @@ class Transactions:
         if put.topic != END_TOPIC:
             return put.batch
         ended: dict[Name, bool] = {}
+        groups: set[bytes] = set()
+        """That the client may speak for."""
         batch = yield lambda: uncompressed(put.batch)
         for index, record in enumerate(iter_records(batch)):
             if index % SLICE == SLICE - 1:
@@ -284,6 +291,9 @@ class Transactions:
                 raise BrokerError(Fault.INVALID_RECORD, f"at most {MOST_MESSAGES} half messages are ended in one batch")
             found = dict(record.headers)
             name = _name(index, found)
+            if name[0] not in groups:
+                put.check("write", "transactional_id", name[0].decode())
+                groups.add(name[0])
             state = (found.get(STATE) or b"").lower()
             if state not in (COMMIT, ROLLBACK, UNKNOWN):
                 raise BrokerError(

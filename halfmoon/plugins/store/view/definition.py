@@ -69,5 +69,10 @@ def definition(configs: Mapping[str, str]) -> Definition | None:
     return Definition(source, config, expression, begin == LATEST)
 
 
+def source_of(configs: Mapping[str, str]) -> str | None:
+    """The topic that a topic with these configurations is to be filled from, also where the rest is wrong."""
+    return configs.get(VIEW_SOURCE, "").strip() or None
+
+
 def invalid(reason: str) -> BrokerError:
     return BrokerError(Fault.INVALID_CONFIG, reason)

@@ -28,6 +28,7 @@ from halfmoon.plugins.store.view.definition import (
     Definition,
     definition,
     invalid,
+    source_of,
     view_configs,
 )
 from halfmoon.plugins.store.view.updater import Tools, ViewCounters, ViewUpdater
@@ -74,6 +75,7 @@ class Views:
             arrived=lambda arrivals: self.arrived(arrivals) if self.followers else None,
             topics=TopicPolicy(
                 creating=self.bind,
+                shows=source_of,
                 configuring=self.check_change,
                 changed=self.topics_changed,
             ),

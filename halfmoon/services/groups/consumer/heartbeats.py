@@ -74,6 +74,7 @@ class Heartbeats:
         """A heartbeat is going to come (`heartbeat`): what it says is noted, and what that sets going for the group is
         done. Returns the member's id. Nothing is written down yet; whatever is written of the group next has it all."""
         member = _said(self._member(group, request), request)
+        self._rebalancing.may_describe(group, member.regex, request.describes)
         self._rebalancing.take_note(group, member, step)
         self._rebalancing.heard(group, member, step)
         return member.member_id
@@ -84,7 +85,9 @@ class Heartbeats:
         member = self._member(group, request)
         before = group.members.get(member.member_id)
         owned = frozenset() if request.epoch == JOIN else request.owned
-        after = rebalancing.update(group, _said(member, request), owned, step)
+        said = _said(member, request)
+        rebalancing.may_describe(group, said.regex, request.describes)
+        after = rebalancing.update(group, said, owned, step)
         rebalancing.heard(group, after, step)
         rebalancing.save(group, step)
         moved = before is None or (after.assigned is not before.assigned and after.may_read() != before.may_read())

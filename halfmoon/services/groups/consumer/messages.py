@@ -8,6 +8,8 @@ What the log remembers of it is in schema/groups.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from halfmoon.schema.groups import JOIN, ConsumerMember, Place, Places
@@ -33,6 +35,8 @@ class ConsumerHeartbeat(Struct, frozen=True):
     """What the member holds."""
     client_id: str = ""
     client_host: str = ""
+    describes: Callable[[str], bool] | None = None
+    """Whether the member may describe the topic of this name: a pattern finds no others. None: it may all."""
 
     @property
     def is_full(self) -> bool:

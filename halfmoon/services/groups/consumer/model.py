@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from halfmoon.schema.groups import ConsumerGroupChange, ConsumerMember, Place, Places
 from halfmoon.services.groups.consumer.messages import LEAVE_FOR_NOW
 from halfmoon.services.groups.consumer.reconciliation import in_order, is_reconciled
+from halfmoon.services.groups.consumer.subscriptions import Describes
 
 Wants: TypeAlias = tuple[tuple[str, ...], str]
 """Names of topics and a pattern, of which there may be none."""
@@ -43,6 +44,7 @@ class ConsumerGroup:
         "assigned_ms",
         "assignment_epoch",
         "classic_members",
+        "describes",
         "epoch",
         "members",
         "name",
@@ -70,12 +72,15 @@ class ConsumerGroup:
         self.wanted: dict[Wants, tuple[tuple[str, ...], int]] = {}
         """What members subscribe to → its names, once for all of them, since there may be thousands; how many members.
         """
+        self.describes: dict[str, Describes | None] = {}
+        """What a pattern finds: what the member may describe who was heard of last of those that have it, as in Kafka.
+        Not remembered by the log: patterns that are not here find what they have found."""
         self.classic_members = 0
         """How many of the members speak the classic protocol."""
         self.supported: Counter[str] = Counter()
         """Classic protocol → how many of them support it."""
         self.seen_changes: int | None = None
-        """`Topics.changes` when the group last looked."""
+        """Changes of topics and of rights when the group last looked."""
         self.assigned_ms: int | None = None
         """When a strategy was asked last, since the start."""
         self.problem: str | None = None

@@ -35,7 +35,7 @@ from halfmoon.services.groups.consumer import reconciliation, targets
 from halfmoon.services.groups.consumer.messages import ConsumerHeartbeat
 from halfmoon.services.groups.consumer.model import ConsumerGroup
 from halfmoon.services.groups.consumer.settings import ConsumerSettings
-from halfmoon.services.groups.consumer.subscriptions import Subscriptions
+from halfmoon.services.groups.consumer.subscriptions import Describes, Subscriptions
 from halfmoon.services.groups.step import Step, TimerAction
 
 log = logging.getLogger(__name__)
@@ -73,6 +73,8 @@ class Rebalancing:
         self.on_removed: Callable[[ConsumerGroup, Step], bool] = lambda group, step: False
         """Called when a member has gone, before that is written down. Whether somebody else looks after the group now.
         """
+        self.rights_changes = 0
+        """Moves when others may describe topics."""
         self._timers: dict[tuple[str, str, str], Timer[TimerAction]] = {}
         self._members = 0
 
@@ -103,12 +105,25 @@ class Rebalancing:
         else:
             self.ask_again(group, step)
 
+    @property
+    def _changes(self) -> int:
+        """Moves when patterns may find other topics."""
+        return self.subscriptions.topics.changes + self.rights_changes
+
+    def may_describe(self, group: ConsumerGroup, regex: str, describes: Describes | None) -> None:
+        """A member with this pattern is heard of. What it may describe counts from the next look at topics on; that is
+        now if it is the first since the start."""
+        if regex:
+            if regex not in group.describes:
+                group.seen_changes = None
+            group.describes[regex] = describes
+
     def takes_long(self, group: ConsumerGroup | None, request: ConsumerHeartbeat) -> bool:
         """Whether a heartbeat may have a large group assigned."""
         topics = self.subscriptions.topics
         if (
             request.topics is None and request.regex is None and group is not None
-            and group.epoch == group.assignment_epoch and group.seen_changes == topics.changes
+            and group.epoch == group.assignment_epoch and group.seen_changes == self._changes
         ):  # fmt: skip
             return False
         if request.regex:
@@ -155,15 +170,17 @@ class Rebalancing:
     def refresh(self, group: ConsumerGroup, *, changed: bool = False) -> None:
         """Move the group epoch if the topics that the group reads are others now, or `changed` says that it must."""
         topics = self.subscriptions.topics
-        if changed or group.seen_changes != topics.changes:
+        if changed or group.seen_changes != self._changes:
             is_all = self.subscriptions.look({regex for _, regex in group.wanted if regex})
-            names = {name for each in group.wanted for name in self.subscriptions.names(*each)}
+            for regex in group.describes.keys() - {regex for _, regex in group.wanted}:
+                del group.describes[regex]
+            names = {name for each in group.wanted for name in targets.names_of(group, each, self.subscriptions)}
             numbers = (topics.number(name) for name in names)
             found = {number: topics.partitions(number) for number in numbers if number is not None}
             if found != group.topics:
                 group.set_topics(found)
                 changed = True
-            group.seen_changes = topics.changes if is_all else None
+            group.seen_changes = self._changes if is_all else None
         if changed:
             group.bump()
 

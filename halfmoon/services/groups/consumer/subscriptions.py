@@ -10,7 +10,7 @@ with the next heartbeats.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import takewhile
 from typing import Protocol
 
@@ -21,6 +21,10 @@ _MAX_PATTERNS = 1_000
 MATCHED_AT_ONCE = 2_000_000
 """Steps of matching, of `Pattern.size` for each character: 2,000 names of 30 characters for a simple pattern. It takes
 10 ms for the worst of them."""
+
+
+Describes = Callable[[str], bool]
+"""Whether somebody may describe the topic of this name."""
 
 
 class Topics(Protocol):
@@ -76,14 +80,15 @@ class Subscriptions:
                 return False
         return True
 
-    def names(self, topics: Iterable[str], regex: str) -> frozenset[str]:
+    def names(self, topics: Iterable[str], regex: str, describes: Describes | None = None) -> frozenset[str]:
         """The names that somebody reads who subscribes so, as far as `look` has looked. Of those named, some may not
-        exist."""
+        exist. `describes`: of those that the pattern finds, which count; None: all."""
         if not regex:
             return frozenset(topics)
         if regex not in self._patterns:
             self.look([regex])
-        return self._found(regex).names.union(topics)
+        found = self._found(regex).names
+        return (found if describes is None else frozenset(filter(describes, found))).union(topics)
 
     def _found(self, regex: str) -> _Found:
         found = self._patterns.pop(regex, None)

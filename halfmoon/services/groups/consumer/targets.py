@@ -11,12 +11,11 @@ them, without what is gone. The group says so (`problem`), so that the strategy 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from itertools import repeat
 
-from halfmoon.schema.groups import ConsumerMember, Place, Places
+from halfmoon.schema.groups import Place, Places
 from halfmoon.services.groups.allocation import AnyAllocator, GroupMember, Queue, allocate_topics
-from halfmoon.services.groups.consumer.model import ConsumerGroup
+from halfmoon.services.groups.consumer.model import ConsumerGroup, Wants
 from halfmoon.services.groups.consumer.reconciliation import in_order
 from halfmoon.services.groups.consumer.subscriptions import Subscriptions
 
@@ -62,7 +61,7 @@ def _ask(
 ) -> dict[str, Places]:
     names = {number: topic for number in group.topics if (topic := subscriptions.topics.name(number)) is not None}
     numbers = {topic: number for number, topic in names.items()}
-    members = member_names(group.members, subscriptions)
+    members = member_names(group, subscriptions)
     ids = {str(member): member_id for member_id, member in members.items()}
     queues = {
         topic: list(map(Queue._make, zip(repeat(topic), repeat(broker_name), range(group.topics[numbers[topic]]))))
@@ -82,16 +81,25 @@ def _ask(
     }
 
 
-def member_names(members: Mapping[str, ConsumerMember], subscriptions: Subscriptions) -> dict[str, GroupMember]:
+def names_of(group: ConsumerGroup, wants: Wants, subscriptions: Subscriptions) -> frozenset[str]:
+    """The topics that members read who subscribe so."""
+    names, regex = wants
+    if regex and regex not in group.describes:  # since the start nobody was heard of who has it
+        number = subscriptions.topics.number
+        return subscriptions.names(names, regex, lambda name: number(name) in group.topics)
+    return subscriptions.names(names, regex, group.describes.get(regex))
+
+
+def member_names(group: ConsumerGroup, subscriptions: Subscriptions) -> dict[str, GroupMember]:
     """Member id → the member as strategies see it. No two have one name."""
     reads: dict[tuple[tuple[str, ...], str], frozenset[str]] = {}
     found: dict[str, GroupMember] = {}
     taken: set[str] = set()
-    for member_id in sorted(members):
-        member = members[member_id]
+    for member_id in sorted(group.members):
+        member = group.members[member_id]
         wants = (member.topics, member.regex)
         if wants not in reads:
-            reads[wants] = subscriptions.names(*wants)
+            reads[wants] = names_of(group, wants, subscriptions)
         name = member.instance_id or (f"{member.client_id}-{member_id}" if member.client_id else member_id)
         while name in taken:
             name += f"-{member_id}"
