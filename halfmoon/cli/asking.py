@@ -1,5 +1,5 @@
-"""Asking the broker what no API of Kafka's can say: our own APIs, HalfmoonMessages and HalfmoonUsers
-(adapters/kafka/api/api_18502_messages.py, api_18503_users.py)."""
+"""Asking the broker what no API of Kafka's can say: our own APIs, HalfmoonMessages, HalfmoonUsers and
+HalfmoonSecurity (adapters/kafka/api/api_18502_messages.py, api_18503_users.py, api_18504_security.py)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TypeVar
 import msgspec
 
 from halfmoon.cli.brokers import Brokers
-from halfmoon.cli.connect import CLIENT_ID, nobody, reach
+from halfmoon.cli.connect import connection
 from halfmoon.cli.errors import CliError, describe_kafka_error
-from halfmoon.cli.kafka_connection import Connection
+from halfmoon.services import security
 from halfmoon.services.credentials import questions as users
 from halfmoon.services.keyindex.questions import Answer, Find, Nacked, Show
 
-MESSAGES, USERS = 18502, 18503
+MESSAGES, USERS, SECURITY = 18502, 18503, 18504
 
 
 def ask(brokers: Brokers, question: Find | Show | Nacked) -> Answer:
@@ -29,7 +29,13 @@ def ask_about_users(brokers: Brokers, question: users.Question) -> users.Answer:
     return _accepted(answer)
 
 
-AnswerT = TypeVar("AnswerT", Answer, users.Answer)
+def ask_about_security(brokers: Brokers, question: security.Question) -> security.Answer:
+    """Raises CliError where the broker refuses, or knows no such question."""
+    answer = msgspec.json.decode(_ask(brokers, SECURITY, question, local=True), type=security.Answer)
+    return _accepted(answer)
+
+
+AnswerT = TypeVar("AnswerT", Answer, users.Answer, security.Answer)
 
 
 def _accepted(answer: AnswerT) -> AnswerT:
@@ -40,16 +46,12 @@ def _accepted(answer: AnswerT) -> AnswerT:
 
 def _ask(brokers: Brokers, key: int, question: msgspec.Struct, *, local: bool = False) -> bytes:
     """Raises CliError, and kafka-python's errors where the broker does not let us in."""
-    servers = brokers.servers(local=local)
-    _, address = servers[reach(servers, nobody)]
-    connection = Connection(address, CLIENT_ID, brokers.security)
-    try:
-        return connection.ask_own(key, msgspec.json.encode(question))
-    except Exception as error:
-        from kafka.errors import KafkaConnectionError
+    with connection(brokers, local=local) as broker:
+        try:
+            return broker.ask_own(key, msgspec.json.encode(question))
+        except Exception as error:
+            from kafka.errors import KafkaConnectionError
 
-        if not isinstance(error, KafkaConnectionError):
-            raise
-        raise CliError(f"{describe_kafka_error(error)} Or it is not Halfmoon, or an older version") from None
-    finally:
-        connection.close()
+            if not isinstance(error, KafkaConnectionError):
+                raise
+            raise CliError(f"{describe_kafka_error(error)} Or it is not Halfmoon, or an older version") from None

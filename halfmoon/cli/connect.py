@@ -48,6 +48,14 @@ def admin(brokers: Brokers, *, local: bool = False) -> Iterator[AdminClient]:
 
 
 @contextmanager
+def connection(brokers: Brokers, *, local: bool = False) -> Iterator[Connection]:
+    """To the first broker that answers, closed at the end. `local`: as of Brokers.servers."""
+    servers = brokers.servers(local=local)
+    with _closing(Connection(servers[reach(servers, nobody)][1], CLIENT_ID, brokers.security)) as opened:
+        yield opened
+
+
+@contextmanager
 def consumer(brokers: Brokers, **settings: Any) -> Iterator[KafkaConsumer]:
     """A consumer that creates no topics and commits nothing by itself, closed at the end."""
     from kafka import KafkaConsumer
