@@ -105,9 +105,9 @@ def add(
     brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Add access rules: one for each principal, operation, resource and host.
+    """Add access rules.
 
-    A rule that denies wins over those that allow. What no rule allows is denied.
+    One for each principal, operation, resource and host. A rule that denies wins over those that allow. What no rule allows is denied.
     """
     who, targets = whom.all(), _targets(resources, operation, producer, consumer)
     if not who:
