@@ -107,7 +107,8 @@ def add(
 ) -> None:
     """Add access rules.
 
-    One for each principal, operation, resource and host. A rule that denies wins over those that allow. What no rule allows is denied.
+    One for each principal, operation, resource and host. A rule that denies wins over those that allow. What no rule
+    allows is denied.
     """
     who, targets = whom.all(), _targets(resources, operation, producer, consumer)
     if not who:

@@ -90,7 +90,7 @@ def check(
     file: Annotated[Path, typer.Argument(metavar="BROKER.YAML", show_default=False)],
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Show the certificates of a broker.yaml, and whether a broker takes them."""
+    """Show the certificates of a broker.yaml, and their errors."""
     from halfmoon.config.settings import load_settings
 
     settings = load_settings(file, os.environ, {})
@@ -108,8 +108,8 @@ def check(
 def reload(*, brokers: Brokers, result: OutputOption = Output.TEXT) -> None:
     """Have the broker read its certificates and keys again.
 
-    It does so by itself within half a minute after the files have changed. What it does not take leaves the old ones in
-    use. Connections that are there keep theirs.
+    It also does so half a minute after the files have changed. Where it refuses the new files, the old ones stay in
+    use. Existing connections keep theirs.
     """
     listeners = ask_about_security(brokers, ReloadTls()).listeners
     if listeners is None:
