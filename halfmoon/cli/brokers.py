@@ -67,8 +67,11 @@ class Brokers:
 
 def admin_socket() -> Path | None:
     """Of the broker whose data directory is the default one here, where it has one."""
-    path = Path(os.environ.get("HALFMOON_NODE_DATA_DIR") or "./data") / "admin.sock"
-    return path if path.is_socket() else None
+    from halfmoon.server.admin_socket import path_of
+
+    folder = Path(os.environ.get("HALFMOON_NODE_DATA_DIR") or "./data")
+    path = path_of(folder) if folder.is_dir() else None
+    return path if path is not None and path.is_socket() else None
 
 
 def addresses(
