@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from halfmoon.cli.brokers import Address
+from halfmoon.cli.command_config import PLAINTEXT, Security
 from halfmoon.cli.kafka_connection import Connection
 from halfmoon.kafka_wire.messages import REQUESTS
 from halfmoon.services.groups.consumer_protocol import parse_assignment
@@ -58,13 +61,17 @@ class Resource(NamedTuple):
 class AdminClient:
     """Connections to the brokers of one cluster."""
 
-    def __init__(self, servers: Iterable[tuple[str, int]], client_id: str) -> None:
-        """`servers`: where the cluster is to be found; the first that answers counts."""
+    def __init__(self, servers: Iterable[Address], client_id: str, security: Security = PLAINTEXT) -> None:
+        """`servers`: where the cluster is to be found; the first that answers counts. Through a socket of the file
+        system everything is asked there: it leads to one node."""
         self._client_id = client_id
+        self._security = security
         self._nodes: dict[int, tuple[str, int]] = {}
         self._controller = -1
-        self._connections: dict[tuple[str, int], Connection] = {}
-        self._any = self._first(list(servers))
+        self._connections: dict[Address, Connection] = {}
+        found = list(servers)
+        self._is_local = any(isinstance(each, Path) for each in found)
+        self._any = self._first(found)
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -320,7 +327,7 @@ class AdminClient:
 
     # -- where to ask ------------------------------------------------------------------------------------------------
 
-    def _first(self, servers: list[tuple[str, int]]) -> Connection:
+    def _first(self, servers: list[Address]) -> Connection:
         from kafka.errors import KafkaError
 
         for server in servers[:-1]:
@@ -330,10 +337,10 @@ class AdminClient:
                 continue
         return self._connection(servers[-1])
 
-    def _connection(self, address: tuple[str, int]) -> Connection:
+    def _connection(self, address: Address) -> Connection:
         found = self._connections.get(address)
         if found is None:
-            found = self._connections[address] = Connection(address, self._client_id)
+            found = self._connections[address] = Connection(address, self._client_id, self._security)
         return found
 
     def _metadata(self, names: list[str] | None) -> Any:
@@ -347,7 +354,7 @@ class AdminClient:
 
     def _of_node(self, node: int) -> Connection:
         address = self._nodes.get(node)
-        return self._any if address is None else self._connection(address)
+        return self._any if address is None or self._is_local else self._connection(address)
 
     def _of_controller(self) -> Connection:
         self._metadata([])
@@ -357,7 +364,7 @@ class AdminClient:
         """Raises what the broker says where it has no coordinator yet."""
         answer = self._any.ask(FIND_COORDINATOR, at_most=3, key=group, key_type=0)
         _raise(answer.error_code)
-        return self._connection((answer.host, answer.port))
+        return self._any if self._is_local else self._connection((answer.host, answer.port))
 
 
 def _raise(error_code: int) -> None:

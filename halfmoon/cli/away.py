@@ -11,18 +11,30 @@ import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from halfmoon.cli.connect import CONNECT_TIMEOUT_S
+from halfmoon.cli.command_config import PLAINTEXT, Security
+from halfmoon.cli.connect import CLIENT_ID, CONNECT_TIMEOUT_S
+from halfmoon.cli.errors import CliError, describe_kafka_error
+from halfmoon.cli.kafka_connection import Connection
 
 RETRY_S = 0.2
+
+
+class _Refused(Exception):  # noqa: N818
+    """It is there, and does not let us in."""
 
 
 class AwayWatch:
     """Use it as a context. `tell` gets a sentence, in the thread."""
 
-    def __init__(self, servers: Sequence[tuple[str, tuple[str, int]]], tell: Callable[[str], None]) -> None:
-        """`servers`: each as it was written, and its host and port (`connect.addresses`)."""
+    def __init__(
+        self, servers: Sequence[tuple[str, tuple[str, int]]], tell: Callable[[str], None],
+        security: Security = PLAINTEXT,
+    ) -> None:  # fmt: skip
+        """`servers`: each as it was written, and its host and port (`brokers.addresses`). `security`:
+        a broker lets go of who does not log in."""
         self._servers = servers
         self._tell = tell
+        self._security = security
         self._stopped = threading.Event()
         self._connection: socket.socket | None = None
         self._thread = threading.Thread(target=self._watch, name="halfmoon-away", daemon=True)
@@ -63,10 +75,27 @@ class AwayWatch:
                 connection = socket.create_connection(address, timeout=CONNECT_TIMEOUT_S)
             except OSError as error:
                 problem = problem or f"{server}: {error.strerror or error}"
-            else:
-                connection.settimeout(None)
-                return connection, ""
+                continue
+            if self._security is not PLAINTEXT:
+                connection.close()
+                try:
+                    connection = self._let_in(address)
+                except _Refused as error:
+                    problem = problem or f"{server}: {error}"
+                    continue
+            connection.settimeout(None)
+            return connection, ""
         return None, problem
+
+    def _let_in(self, address: tuple[str, int]) -> socket.socket:
+        from kafka.errors import KafkaError
+
+        try:
+            return Connection(address, CLIENT_ID, self._security).release()
+        except KafkaError as error:
+            raise _Refused(describe_kafka_error(error)) from None
+        except CliError as error:
+            raise _Refused(str(error)) from None
 
     def _until_it_ends(self, connection: socket.socket) -> None:
         self._connection = connection

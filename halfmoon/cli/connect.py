@@ -6,13 +6,18 @@ at the end only that time ran out.
 
 from __future__ import annotations
 
+import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from halfmoon.cli import securing
+from halfmoon.cli.brokers import Address, Brokers, Server
 from halfmoon.cli.errors import CliError
+from halfmoon.cli.kafka_connection import Connection
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer, KafkaProducer
@@ -25,24 +30,33 @@ RETRY_FOR_S = 15.0
 RETRY_PAUSE_S = 0.25
 RECONNECT_MS = 250
 CLIENT_ID = "halfmoon-cli"
-KAFKA_PORT = 9092
+METADATA = 3
 
 AnswerT = TypeVar("AnswerT")
 
 
 @contextmanager
-def admin(bootstrap_server: str) -> Iterator[AdminClient]:
-    """An admin client, closed at the end."""
+def admin(brokers: Brokers, *, local: bool = False) -> Iterator[AdminClient]:
+    """An admin client, closed at the end. `local`: as of Brokers.servers."""
     from halfmoon.cli.admin_client import AdminClient
 
-    servers = addresses(bootstrap_server)
+    servers = brokers.servers(local=local)
     reached = reach(servers, nobody)
-    with _closing(AdminClient([address for _, address in servers[reached:]], CLIENT_ID)) as client:
+    found = [address for _, address in servers[reached:]]
+    with _closing(AdminClient(found, CLIENT_ID, brokers.security)) as client:
         yield client
 
 
 @contextmanager
-def consumer(bootstrap_server: str, **settings: Any) -> Iterator[KafkaConsumer]:
+def connection(brokers: Brokers, *, local: bool = False) -> Iterator[Connection]:
+    """To the first broker that answers, closed at the end. `local`: as of Brokers.servers."""
+    servers = brokers.servers(local=local)
+    with _closing(Connection(servers[reach(servers, nobody)][1], CLIENT_ID, brokers.security)) as opened:
+        yield opened
+
+
+@contextmanager
+def consumer(brokers: Brokers, **settings: Any) -> Iterator[KafkaConsumer]:
     """A consumer that creates no topics and commits nothing by itself, closed at the end."""
     from kafka import KafkaConsumer
 
@@ -52,12 +66,12 @@ def consumer(bootstrap_server: str, **settings: Any) -> Iterator[KafkaConsumer]:
         "metrics_enabled": False,
         "reconnect_backoff_max_ms": RECONNECT_MS,  # kafka-python's default of 30 s is for many clients of a cluster
     }
-    with _closing(KafkaConsumer(**_common(bootstrap_server), **fixed, **settings), autocommit=False) as client:
+    with _closing(KafkaConsumer(**_common(brokers), **fixed, **settings), autocommit=False) as client:
         yield client
 
 
 @contextmanager
-def producer(bootstrap_server: str, **settings: Any) -> Iterator[KafkaProducer]:
+def producer(brokers: Brokers, **settings: Any) -> Iterator[KafkaProducer]:
     """A producer; what it still holds when an error or Ctrl-C ends the command is given a moment, then dropped."""
     from kafka import KafkaProducer
     from kafka.errors import KafkaTimeoutError
@@ -69,7 +83,7 @@ def producer(bootstrap_server: str, **settings: Any) -> Iterator[KafkaProducer]:
             with suppress(*(() if timeout is None else (KafkaTimeoutError,))):
                 super().flush(timeout)
 
-    with _closing(Producer(**_common(bootstrap_server), metrics_enabled=False, **settings), timeout=2) as client:
+    with _closing(Producer(**_common(brokers), metrics_enabled=False, **settings), timeout=2) as client:
         yield client
 
 
@@ -88,52 +102,50 @@ def patiently(ask: Callable[[], AnswerT]) -> AnswerT:
             time.sleep(RETRY_PAUSE_S)
 
 
-def addresses(
-    option: str, what: str = "bootstrap server", default_port: int = KAFKA_PORT
-) -> list[tuple[str, tuple[str, int]]]:
-    """Each server as it was written, and its host and port. Raises CliError."""
-    servers = [server.strip() for server in option.split(",") if server.strip()]
-    if not servers:
-        raise CliError(f"no {what} given")
-    return [(server, _host_and_port(server, default_port)) for server in servers]
-
-
 def nobody(problem: str) -> CliError:
     return CliError(
         f"no broker answers at {problem}; start one (halfmoon serve) or specify another address (-b HOST:PORT)"
     )
 
 
-def _common(bootstrap_server: str) -> dict[str, Any]:
+def _common(brokers: Brokers) -> dict[str, Any]:
     from kafka import KafkaConsumer
 
-    servers = addresses(bootstrap_server)
-    reach(servers, nobody)
+    servers = brokers.tcp_servers()
+    reached = reach(servers, nobody)
+    # kafka-python would try a wrong password again and again, and a listener that wants another protocol, too.
+    probe = Connection(servers[reached][1], CLIENT_ID, brokers.security)
+    try:
+        probe.ask(METADATA, topics=[], allow_auto_topic_creation=False)
+    finally:
+        probe.close()
     common: dict[str, Any] = {"bootstrap_servers": [server for server, _ in servers], "client_id": CLIENT_ID}
+    common |= securing.kafka_python(brokers.security)
     if "bootstrap_timeout_ms" in KafkaConsumer.DEFAULT_CONFIG:  # not in kafka-python 2, which tries once
         common["bootstrap_timeout_ms"] = BOOTSTRAP_TIMEOUT_MS
     return common
 
 
-def reach(servers: list[tuple[str, tuple[str, int]]], unreached: Callable[[str], CliError]) -> int:
+def reach(servers: Sequence[Server], unreached: Callable[[str], CliError]) -> int:
     """Which of the servers is the first to accept a connection. Raises what `unreached` makes of the first problem."""
     problem = ""
     for number, (server, address) in enumerate(servers):
         try:
-            socket.create_connection(address, timeout=CONNECT_TIMEOUT_S).close()
+            _touch(address)
             return number
         except OSError as error:
             problem = problem or f"{server}: {error.strerror or error}"
     raise unreached(problem)
 
 
-def _host_and_port(server: str, default_port: int) -> tuple[str, int]:
-    host, colon, port = server.rpartition(":")
-    if not colon or not host or (":" in host and not host.startswith("[")):
-        host, port = server, str(default_port)
-    if not (port.isascii() and port.isdigit() and 0 < int(port) <= 65_535):
-        raise CliError(f"{server!r} is not HOST:PORT")
-    return host.strip("[]"), int(port)
+def _touch(address: Address) -> None:
+    """Raises OSError where nothing listens."""
+    if isinstance(address, Path):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as touching:
+            touching.settimeout(CONNECT_TIMEOUT_S)
+            touching.connect(os.fspath(address))
+    else:
+        socket.create_connection(address, timeout=CONNECT_TIMEOUT_S).close()
 
 
 @contextmanager

@@ -12,12 +12,12 @@ import typer
 
 from halfmoon.cli import output, reading, rocketmq_consume, times
 from halfmoon.cli.away import AwayWatch
-from halfmoon.cli.connect import addresses, consumer
+from halfmoon.cli.brokers import Brokers
+from halfmoon.cli.connect import consumer
 from halfmoon.cli.formats import DEFAULT_FORMAT, Formatter, as_json, compile_format
+from halfmoon.cli.option_groups import option_groups
 from halfmoon.cli.options import (
-    DEFAULT_BOOTSTRAP_SERVER,
     DEFAULT_NAMESRV,
-    BootstrapOption,
     NamesrvOption,
     Output,
     OutputOption,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 FETCH_BYTES = 8 << 20
 
 
+@option_groups
 def consume(
     context: typer.Context,
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)],
@@ -74,7 +75,8 @@ def consume(
             "-f", "--format", help="%t topic %p partition %o offset %T time %k key %s value %h headers %K %S sizes %n"
         ),
     ] = DEFAULT_FORMAT,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     protocol: ProtocolOption = Protocol.KAFKA,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     result: OutputOption = Output.TEXT,
@@ -105,7 +107,7 @@ def consume(
             )
             _print(rocketmq_consume.read(namesrv, wanted), formatter, count)
             return
-        with consumer(bootstrap_server, **settings) as client, AwayWatch(addresses(bootstrap_server), output.note):
+        with consumer(brokers, **settings) as client, AwayWatch(brokers.tcp_servers(), output.note, brokers.security):
             found = reading.partitions_of(client, topics, partitions)
             if last is not None:
                 first, end = reading.last_offsets(client, found, last)

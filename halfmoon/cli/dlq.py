@@ -21,11 +21,13 @@ import typer
 
 from halfmoon.cli import output, reading
 from halfmoon.cli.asking import ask
+from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.connect import admin, consumer, patiently, producer
 from halfmoon.cli.consume import header_filter
 from halfmoon.cli.errors import CliError, describe_code
 from halfmoon.cli.formats import as_json, in_short
-from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, SqlOption, TagOption
+from halfmoon.cli.option_groups import option_groups
+from halfmoon.cli.options import Output, OutputOption, SqlOption, TagOption
 from halfmoon.cli.topic import TOPIC_ALREADY_EXISTS
 from halfmoon.schema.group_topics import dead_letter_topic, giving_up_group, retry_topic
 from halfmoon.services.keyindex.questions import Nacked
@@ -54,9 +56,11 @@ UptoOption = Annotated[
 
 
 @app.command("list")
+@option_groups
 def list_groups(
     pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="Shell pattern of group names.")] = "*",
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """List groups with dead letters, and count these and the replayed.
@@ -70,7 +74,7 @@ def list_groups(
     found: list[tuple[str, str, dict[int, tuple[int, int]]]] = []
     """Group, topic, and its partitions' first offsets and ends."""
     counts: list[tuple[str, str, int, int | None]] = []
-    with admin(bootstrap_server) as client:
+    with admin(brokers) as client:
         configured = _configured(client, [entry.group_id for entry in patiently(client.list_groups)])
         mixed = []
         for described in client.describe_topics():
@@ -82,12 +86,12 @@ def list_groups(
                 queues = [TopicPartition(name, part["partition_index"]) for part in described["partitions"]]
                 start, end = client.offsets(queues, EARLIEST), client.offsets(queues, LATEST)
                 found.append((group, name, {queue.partition: (start[queue], end[queue]) for queue in queues}))
-    replays = Replays(bootstrap_server, [*mixed, *(topic for _, topic, _ in found)])
+    replays = Replays(brokers, [*mixed, *(topic for _, topic, _ in found)])
     for group, topic, bounds in found:
         count = sum(end - start for start, end in bounds.values())
         counts.append((group, topic, count, replays.count(group, topic, bounds)))
     if mixed:
-        with consumer(bootstrap_server) as client:
+        with consumer(brokers) as client:
             letters: dict[tuple[str, str], list[Any]] = {}
             for letter in _read(client, mixed):
                 letters.setdefault((_whose(letter), letter.topic), []).append(replays.has(_whose(letter), letter))
@@ -102,21 +106,23 @@ def list_groups(
 
 
 @app.command()
+@option_groups
 def show(
     group: Group,
     tag: TagOption = None,
     sql: SqlOption = None,
     from_offset: FromOption = None,
     to_offset: UptoOption = None,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Show a group's dead letters.
 
     With the original topic, the number of attempts, the reason, and whether it is replayed.
     """
-    letters = _letters(bootstrap_server, group, header_filter(tag, sql), from_offset, to_offset)
-    replays = _replays_of(bootstrap_server, letters)
+    letters = _letters(brokers, group, header_filter(tag, sql), from_offset, to_offset)
+    replays = _replays_of(brokers, letters)
     if result is Output.JSON:
         for letter in letters:
             output.write(output.json_line({**as_json(letter), "replayed": replays.has(group, letter)}))
@@ -126,6 +132,7 @@ def show(
 
 
 @app.command()
+@option_groups
 def replay(
     group: Group,
     tag: TagOption = None,
@@ -136,7 +143,8 @@ def replay(
         float | None, typer.Option("--rate", min=0.001, help="Limit: records per second.", show_default=False)
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Replay dead letters to the group's retry topic.
@@ -145,15 +153,15 @@ def replay(
     left out, and counted as `already_replayed`. They stay in the dead-letter topic. In JSON the count is
     `dead_letters`; `letters` is its deprecated name.
     """
-    selected = _letters(bootstrap_server, group, header_filter(tag, sql), from_offset, to_offset)
-    replays = _replays_of(bootstrap_server, selected)
+    selected = _letters(brokers, group, header_filter(tag, sql), from_offset, to_offset)
+    replays = _replays_of(brokers, selected)
     letters = [letter for letter in selected if not replays.has(group, letter)]
     before = len(selected) - len(letters)
     target = retry_topic(group)
     if not dry_run and letters:
-        with admin(bootstrap_server) as client:
+        with admin(brokers) as client:
             _ensure(client, target)
-        _send(bootstrap_server, letters, target, rate)
+        _send(brokers, letters, target, rate)
     if result is Output.JSON:
         counts = dict.fromkeys(("dead_letters", "letters"), len(letters))
         output.json_document(
@@ -168,12 +176,12 @@ def replay(
 class Replays:
     """Which dead letters the broker would ignore if they were replayed again."""
 
-    def __init__(self, bootstrap_server: str, topics: Sequence[str]) -> None:
+    def __init__(self, brokers: Brokers, topics: Sequence[str]) -> None:
         self.known = True
         """The broker tells."""
         self._runs: dict[tuple[str, str, int], tuple[tuple[int, int], ...]] = {}
         try:
-            found = ask(bootstrap_server, Nacked(tuple(topics))).nacked if topics else ()
+            found = ask(brokers, Nacked(tuple(topics))).nacked if topics else ()
         except CliError as error:
             output.note(f"the broker does not tell which dead letters are replayed: {error}")
             found = None
@@ -200,17 +208,17 @@ class Replays:
         )
 
 
-def _replays_of(bootstrap_server: str, letters: Iterable[Any]) -> Replays:
-    return Replays(bootstrap_server, sorted({letter.topic for letter in letters}))
+def _replays_of(brokers: Brokers, letters: Iterable[Any]) -> Replays:
+    return Replays(brokers, sorted({letter.topic for letter in letters}))
 
 
 def _letters(
-    bootstrap_server: str, group: str, keep: reading.Keep, from_offset: int | None, to_offset: int | None
+    brokers: Brokers, group: str, keep: reading.Keep, from_offset: int | None, to_offset: int | None
 ) -> list[Any]:
     """The group's dead letters, by offset. Raises CliError where it has none."""
-    with admin(bootstrap_server) as asked:
+    with admin(brokers) as asked:
         topics = {dead_letter_topic(group), *_configured(asked, [group]).values()}
-    with consumer(bootstrap_server) as client:
+    with consumer(brokers) as client:
         there = [topic for topic in sorted(topics) if client.partitions_for_topic(topic)]
         if not there:
             missing = " and no topic ".join(sorted(topics))
@@ -274,10 +282,10 @@ def _ensure(client: AdminClient, topic: str) -> None:
     client.wait_for_topics([topic])
 
 
-def _send(bootstrap_server: str, letters: list[Any], target: str, rate: float | None) -> None:
+def _send(brokers: Brokers, letters: list[Any], target: str, rate: float | None) -> None:
     """Raises KafkaError where the broker refuses one."""
     begun_s = time.monotonic()
-    with producer(bootstrap_server, acks="all") as client, output.progress("dead letters", len(letters)) as progress:
+    with producer(brokers, acks="all") as client, output.progress("dead letters", len(letters)) as progress:
         waiting = []
         for number, letter in enumerate(letters):
             if rate is not None:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from halfmoon.cli import outcomes, output, reset, times
+from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.connect import admin, patiently
 from halfmoon.cli.errors import CliError, describe_code
-from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption
+from halfmoon.cli.option_groups import option_groups
+from halfmoon.cli.options import Output, OutputOption
 
 if TYPE_CHECKING:
     from halfmoon.cli.admin_client import AdminClient
@@ -23,16 +25,18 @@ PLANNED = ("topic", "partition", "committed", "new", "change")
 
 
 @app.command("list")
+@option_groups
 def list_groups(
     state: Annotated[
         list[str], typer.Option("--state", help="Only groups in this state, such as Empty. Repeatable.")
     ] = [],
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """List groups."""
     wanted = {name.lower() for name in state}
-    with admin(bootstrap_server) as client:
+    with admin(brokers) as client:
         found = patiently(client.list_groups)
     rows = [
         {
@@ -48,13 +52,15 @@ def list_groups(
 
 
 @app.command()
+@option_groups
 def describe(
     group: GroupName,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Show a group's state, members, committed offsets and lag."""
-    with admin(bootstrap_server) as client:
+    with admin(brokers) as client:
         described = _existing(client, group)
         owners = _owners(described["members"])
         committed = reset.committed_offsets(client, group)
@@ -86,13 +92,15 @@ def describe(
 
 
 @app.command()
+@option_groups
 def delete(
     groups: Annotated[list[str], typer.Argument(metavar="GROUP...", show_default=False)],
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Delete groups without members, and their committed offsets."""
-    with admin(bootstrap_server) as client:
+    with admin(brokers) as client:
         answers = patiently(lambda: client.delete_groups(groups))
     outcomes.report(
         [outcomes.row("group", name, _problem(answers.get(name)), "deleted") for name in groups], result, "group"
@@ -100,6 +108,7 @@ def delete(
 
 
 @app.command("reset")
+@option_groups
 def reset_offsets(
     group: GroupName,
     topic: Annotated[
@@ -123,7 +132,8 @@ def reset_offsets(
     execute: Annotated[
         bool, typer.Option("--execute/--dry-run", help="Commit the new offsets, or only show them.")
     ] = False,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Reset the committed offsets of a group without members. Shows the plan; --execute applies it.
@@ -134,7 +144,7 @@ def reset_offsets(
         target = reset.target(to_earliest, to_latest, to_offset, to_time, shift_by, time.time_ns() // 1_000_000)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    with admin(bootstrap_server) as client:
+    with admin(brokers) as client:
         _refuse_members(client, group)
         committed = reset.committed_offsets(client, group)
         queues = reset.scope(client, topic) if topic else sorted(committed)

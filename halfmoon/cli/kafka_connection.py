@@ -3,42 +3,73 @@
 from __future__ import annotations
 
 import itertools
+import os
+import secrets
 import socket
 import struct
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from halfmoon.auth.errors import AuthenticationError
+from halfmoon.auth.scram import MECHANISMS, ScramClient
+from halfmoon.cli import securing
+from halfmoon.cli.command_config import PLAINTEXT, Security
 from halfmoon.kafka_wire.errors import MalformedRequest
 from halfmoon.kafka_wire.messages import REQUESTS, RESPONSES
 from halfmoon.kafka_wire.primitives import encode_string
 
-API_VERSIONS = 18
+if TYPE_CHECKING:
+    from halfmoon.cli.brokers import Address
+
+SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
 UNSUPPORTED_VERSION = 35
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 MOST_ANSWER_BYTES = 256 << 20
+CLOSED = "the broker closed the connection"
 
 
 class Connection:
-    """Raises kafka-python's errors, as all that the command line asks does: KafkaConnectionError where the broker does
-    not answer, UnsupportedVersionError where it does not know the request."""
+    """Encrypted, and authenticated, as `security` says.
 
-    def __init__(self, address: tuple[str, int], client_id: str) -> None:
+    Raises kafka-python's errors, as all that the command line asks does: KafkaConnectionError where the broker does
+    not answer, UnsupportedVersionError where it does not know the request, BrokerResponseErrors where it does not let
+    us in. Raises CliError for a certificate that cannot be used.
+    """
+
+    def __init__(self, address: Address, client_id: str, security: Security = PLAINTEXT) -> None:
         self._client_id = client_id
         self._correlation_ids = itertools.count(1)
-        self._where = f"{address[0]}:{address[1]}"
+        self._where = str(address) if isinstance(address, Path) else f"{address[0]}:{address[1]}"
+        self._hint = ""
         try:
-            self._socket = socket.create_connection(address, timeout=TIMEOUT_S)
+            self.socket = _opened(address, security)
         except OSError as error:
-            raise self._lost(error) from None
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._stream = self._socket.makefile("rb")
+            raise self._lost(securing.said(error)) from None
+        self._stream = self.socket.makefile("rb")
+        if security is PLAINTEXT and not isinstance(address, Path):
+            self._hint = "; does it ask for TLS or for a password (--command-config)?"
+        try:
+            self._begin(security)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, security: Security) -> None:
         answer = self._exchange(API_VERSIONS, 0, {})
         self._offered: dict[int, tuple[int, int]] = {
             row.api_key: (row.min_version, row.max_version) for row in answer.api_keys
         }
+        if security.mechanism:
+            self._log_in(security)
 
     def close(self) -> None:
         self._stream.close()
-        self._socket.close()
+        self.socket.close()
+
+    def release(self) -> socket.socket:
+        """The socket, for the caller to close."""
+        self._stream.detach()
+        return self.socket
 
     def ask(self, key: int, /, at_most: int | None = None, **fields: Any) -> Any:
         """The answer to a request, in version `at_most` or an older one."""
@@ -54,33 +85,71 @@ class Connection:
             raise UnsupportedVersionError(REQUESTS[key].name)
         return min(known, last)
 
+    def ask_own(self, key: int, body: bytes) -> bytes:
+        """The answer to an API of Halfmoon's own, which has version 0 alone."""
+        number = next(self._correlation_ids)
+        return self._answer(struct.pack(">hhi", key, 0, number) + encode_string(self._client_id, False) + body, number)
+
+    def _log_in(self, security: Security) -> None:
+        """Raises what the broker says of it."""
+        from kafka.errors import SaslAuthenticationFailedError, for_code
+
+        answer = self.ask(SASL_HANDSHAKE, mechanism=security.mechanism)
+        if answer.error_code:
+            offered = ", ".join(answer.mechanisms)
+            raise for_code(answer.error_code)(f"{security.mechanism}; the broker offers {offered or 'none'}")
+        if security.mechanism == "PLAIN":
+            self._say(f"\0{security.username}\0{security.password}".encode())
+            return
+        more = {"tokenauth": "true"} if security.is_token else None
+        mechanism = MECHANISMS[security.mechanism]
+        client = ScramClient(mechanism, security.username, security.password, secrets.token_urlsafe(24), more)
+        try:
+            client.verify(self._say(client.final(self._say(client.first()))))
+        except AuthenticationError as error:
+            raise SaslAuthenticationFailedError(str(error)) from None
+
+    def _say(self, token: bytes) -> bytes:
+        from kafka.errors import for_code
+
+        answer = self.ask(SASL_AUTHENTICATE, auth_bytes=token)
+        if answer.error_code:
+            raise for_code(answer.error_code)(answer.error_message or "")
+        said: bytes = answer.auth_bytes
+        return said
+
     def _exchange(self, key: int, version: int, fields: dict[str, Any]) -> Any:
         request, flexible = REQUESTS[key], REQUESTS[key].api.is_flexible(version)
         number = next(self._correlation_ids)
         header = struct.pack(">hhi", key, version, number) + encode_string(self._client_id, False) + b"\0" * flexible
-        said = header + request(**fields).encode(version)
+        answer = self._answer(header + request(**fields).encode(version), number)
         try:
-            self._socket.sendall(struct.pack(">i", len(said)) + said)
-            answer = self._receive()
-        except OSError as error:
-            raise self._lost(error) from None
-        if int.from_bytes(answer[:4], "big") != number:
-            raise self._lost("an answer to another request")
-        start = 4 + (flexible and key != API_VERSIONS)
-        try:
-            return RESPONSES[key].decode(memoryview(answer)[start:], version)
+            return RESPONSES[key].decode(memoryview(answer)[flexible and key != API_VERSIONS :], version)
         except MalformedRequest as error:
             raise self._lost(error) from None
+
+    def _answer(self, request: bytes, number: int) -> bytes:
+        """What stands behind the answer's correlation id."""
+        try:
+            self.socket.sendall(struct.pack(">i", len(request)) + request)
+            answer = self._receive()
+        except (BrokenPipeError, ConnectionResetError):
+            raise self._lost(CLOSED + self._hint) from None
+        except OSError as error:
+            raise self._lost(securing.said(error) + self._hint) from None
+        if int.from_bytes(answer[:4], "big") != number:
+            raise self._lost("an answer to another request")
+        return answer[4:]
 
     def _receive(self) -> bytes:
         """Raises OSError."""
         head = self._stream.read(4)
         size = int.from_bytes(head, "big")
         if len(head) < 4 or size > MOST_ANSWER_BYTES:
-            raise ConnectionError("the broker closed the connection" if len(head) < 4 else f"an answer of {size} bytes")
+            raise ConnectionError(CLOSED if len(head) < 4 else f"an answer of {size} bytes")
         answer = self._stream.read(size)
         if len(answer) < size:
-            raise ConnectionError("the broker closed the connection")
+            raise ConnectionError(CLOSED)
         return answer
 
     def _lost(self, reason: object) -> Exception:
@@ -88,3 +157,23 @@ class Connection:
 
         said: Exception = KafkaConnectionError(f"{self._where}: {reason}")
         return said
+
+
+def _opened(address: Address, security: Security) -> socket.socket:
+    """Raises OSError, and CliError."""
+    if isinstance(address, Path):
+        opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    else:
+        opened = socket.create_connection(address, timeout=TIMEOUT_S)
+    try:
+        opened.settimeout(TIMEOUT_S)
+        if isinstance(address, Path):
+            opened.connect(os.fspath(address))
+            return opened
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if security.encrypts:
+            return securing.context(security).wrap_socket(opened, server_hostname=address[0])
+    except BaseException:
+        opened.close()
+        raise
+    return opened

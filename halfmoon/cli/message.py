@@ -11,9 +11,11 @@ import typer
 
 from halfmoon.cli import output, times
 from halfmoon.cli.asking import ask
+from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.errors import CliError
 from halfmoon.cli.formats import as_json, as_text, in_short
-from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, time_ms
+from halfmoon.cli.option_groups import option_groups
+from halfmoon.cli.options import Output, OutputOption, time_ms
 from halfmoon.services.keyindex.questions import EVENTS, Event, Find, Found, Show
 
 CATCH_UP_S = 2.0
@@ -33,6 +35,7 @@ def _group() -> None:
 
 
 @app.command()
+@option_groups
 def find(
     topic: TopicOption,
     key: Annotated[
@@ -45,7 +48,8 @@ def find(
     ended: Annotated[
         bool, typer.Option("--ended", help="Include scheduled messages that are delivered, cancelled or rolled back.")
     ] = False,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Find messages of a topic by key, newest first.
@@ -61,7 +65,7 @@ def find(
     question = Find(topic, key.encode("utf-8", "surrogateescape"), **limits)
     deadline = time.monotonic() + CATCH_UP_S
     while True:
-        results = ask(bootstrap_server, question).results
+        results = ask(brokers, question).results
         if results is None:
             raise CliError("the broker sent an unexpected response")
         if not results.behind_bytes or time.monotonic() > deadline:
@@ -80,6 +84,7 @@ def find(
 
 
 @app.command()
+@option_groups
 def show(
     place: Annotated[
         str,
@@ -88,7 +93,8 @@ def show(
     topic: Annotated[
         str | None, typer.Option("-t", "--topic", help="Topic of the message.", show_default=False)
     ] = None,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Show one message and its history.
@@ -96,7 +102,7 @@ def show(
     The history says when it was stored, scheduled, delivered, retried, dead-lettered. With --topic, --offset is
     PARTITION/OFFSET, or OFFSET alone in partition 0.
     """
-    shown = ask(bootstrap_server, _place(topic, place)).shown
+    shown = ask(brokers, _place(topic, place)).shown
     if shown is None:
         raise CliError("the broker sent an unexpected response")
     if result is Output.JSON:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from halfmoon.cli import outcomes, output, rocketmq_message, rocketmq_produce, times
+from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.connect import admin, producer
 from halfmoon.cli.errors import CliError, describe_kafka_error
 from halfmoon.cli.input_records import Message, lines_of, to_message, unescape
+from halfmoon.cli.option_groups import option_groups
 from halfmoon.cli.options import (
-    DEFAULT_BOOTSTRAP_SERVER,
     DEFAULT_NAMESRV,
-    BootstrapOption,
     NamesrvOption,
     Output,
     OutputOption,
@@ -50,6 +50,7 @@ class Compression(StrEnum):
     ZSTD = "zstd"
 
 
+@option_groups
 def produce(
     context: typer.Context,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
@@ -78,7 +79,8 @@ def produce(
     compression: Annotated[
         Compression, typer.Option("-z", "--compression", help="Codec of the batches.")
     ] = Compression.NONE,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     protocol: ProtocolOption = Protocol.KAFKA,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     result: OutputOption = Output.TEXT,
@@ -114,8 +116,8 @@ def produce(
             # How large a record may be is the broker's to say.
             "max_request_size": MAX_REQUEST_BYTES,
         }
-        with producer(bootstrap_server, **settings) as client:
-            announced = _announced(bootstrap_server, client, topic, messages)
+        with producer(brokers, **settings) as client:
+            announced = _announced(brokers, client, topic, messages)
             sent, partitions = _send_all(client, topic, partition, announced, result)
     if result is Output.TEXT:
         where = f" (partition {', '.join(map(str, sorted(partitions)))})" if partitions else ""
@@ -138,16 +140,14 @@ def _refuse_what_rocketmq_has_not(timestamp: str | None, compression: Compressio
             )
 
 
-def _announced(
-    bootstrap_server: str, client: KafkaProducer, topic: str, messages: Iterator[Message]
-) -> Iterator[Message]:
+def _announced(brokers: Brokers, client: KafkaProducer, topic: str, messages: Iterator[Message]) -> Iterator[Message]:
     """The messages. Before the first of them it says so where that creates the topic. Raises CliError."""
     from kafka.errors import KafkaError
 
     first = next(messages, None)
     if first is None:
         return
-    with admin(bootstrap_server) as asking:
+    with admin(brokers) as asking:
         is_new = any(described["error_code"] for described in asking.describe_topics([topic]))
     if is_new:
         try:

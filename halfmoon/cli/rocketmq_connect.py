@@ -9,7 +9,8 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from halfmoon.cli.connect import addresses, reach
+from halfmoon.cli.brokers import addresses
+from halfmoon.cli.connect import reach
 from halfmoon.cli.errors import CliError, one_line
 
 DEFAULT_PORT = 9876

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from halfmoon.cli import outcomes, output
+from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.connect import admin
 from halfmoon.cli.errors import CliError, describe_code
-from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, key_values
+from halfmoon.cli.option_groups import option_groups
+from halfmoon.cli.options import Output, OutputOption, key_values
 from halfmoon.config.kept_configs import KEPT_OF_TOPICS
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ DryRun = Annotated[
 
 
 @app.command()
+@option_groups
 def create(
     topics: Names,
     partitions: Annotated[int, typer.Option("-p", "--partitions", help="-1: the broker's default.")] = -1,
@@ -40,12 +43,13 @@ def create(
     settings: ConfigPairs = [],
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed if the topic exists.")] = False,
     dry_run: DryRun = False,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Create topics."""
     wanted = {"num_partitions": partitions, "replication_factor": replicas, "configs": key_values(settings, "--config")}
-    with admin(bootstrap_server) as client:
+    with admin(brokers) as client:
         answers = client.create_topics(dict.fromkeys(topics, wanted), validate_only=dry_run)
         if not dry_run:
             client.wait_for_topics([entry.name for entry in answers if entry.error_code == 0])
@@ -61,14 +65,16 @@ def create(
 
 
 @app.command("list")
+@option_groups
 def list_topics(
     pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="Shell pattern, such as 'orders.*'.")] = "*",
     internal: Annotated[bool, typer.Option("--internal", help="Show internal topics too.")] = False,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """List topics."""
-    with admin(bootstrap_server) as client:
+    with admin(brokers) as client:
         described = client.describe_topics()
     rows = [
         {
@@ -84,19 +90,22 @@ def list_topics(
 
 
 @app.command()
+@option_groups
 def describe(
     topics: Names,
     every: Annotated[bool, typer.Option("--all", help="Show configurations with default values too.")] = False,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Show a topic's partitions, offsets and configuration."""
-    with admin(bootstrap_server) as client:
+    with admin(brokers) as client:
         described = [read_topic(client, topic, every) for topic in existing(client, topics)]
     output.described(described, _print_topic, result)
 
 
 @app.command()
+@option_groups
 def alter(
     topics: Names,
     settings: ConfigPairs = [],
@@ -108,7 +117,8 @@ def alter(
         typer.Option("-p", "--partitions", help="New number of partitions. It can only grow.", show_default=False),
     ] = None,
     dry_run: DryRun = False,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Change a topic's configuration, or add partitions."""
@@ -116,7 +126,7 @@ def alter(
     if not changes and partitions is None:
         raise typer.BadParameter("nothing to alter: specify --config, --unset or --partitions")
     rows = []
-    with admin(bootstrap_server) as client:
+    with admin(brokers) as client:
         existing(client, topics)
         for name in topics:
             problem = _alter_settings(client, name, changes, dry_run) if changes else None
@@ -128,17 +138,19 @@ def alter(
 
 
 @app.command()
+@option_groups
 def delete(
     topics: Names,
     force: Annotated[
         bool,
         typer.Option("--force", help="Delete sources of views too. The views keep their records and get no new ones."),
     ] = False,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Delete topics and their records."""
-    with admin(bootstrap_server) as client:
+    with admin(brokers) as client:
         refused = _allow_deletion(client, topics) if force else {}
         outcome = refused | delete_topics(client, [name for name in topics if name not in refused])
     for name, problem in outcome.items():

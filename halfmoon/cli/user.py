@@ -10,8 +10,10 @@ import typer
 from halfmoon.auth.scram import MECHANISMS, MIN_ITERATIONS
 from halfmoon.cli import outcomes, output, passwords
 from halfmoon.cli.asking import ask_about_users
+from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.errors import CliError
-from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption
+from halfmoon.cli.option_groups import option_groups
+from halfmoon.cli.options import Output, OutputOption
 from halfmoon.services.credentials.questions import (
     MOST,
     Create,
@@ -33,6 +35,7 @@ COLUMNS = ("user", "mechanisms", "admin", "disabled", "rocketmq")
 
 
 @app.command()
+@option_groups
 def create(
     user: UserName,
     admin: Annotated[bool, typer.Option("--admin", help="An administrator, who may do everything.")] = False,
@@ -40,7 +43,8 @@ def create(
     generate: passwords.GenerateOption = False,
     mechanism: passwords.MechanismOption = list(MECHANISMS),
     iterations: passwords.IterationsOption = MIN_ITERATIONS,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Create a user with a password.
@@ -50,18 +54,20 @@ def create(
     """
     password, generated = passwords.given(f"password of {user}", password_file, generate)
     salted = passwords.salted(password, mechanism, iterations)
-    ask_about_users(bootstrap_server, Create(user, salted, admin))
+    ask_about_users(brokers, Create(user, salted, admin))
     _report(user, "created", password if generated else None, result)
 
 
 @app.command()
+@option_groups
 def passwd(
     user: UserName,
     password_file: passwords.FileOption = None,
     generate: passwords.GenerateOption = False,
     mechanism: passwords.MechanismOption = list(MECHANISMS),
     iterations: passwords.IterationsOption = MIN_ITERATIONS,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Set a user's password.
@@ -70,18 +76,20 @@ def passwd(
     """
     password, generated = passwords.given(f"new password of {user}", password_file, generate)
     salted = passwords.salted(password, mechanism, iterations)
-    ask_about_users(bootstrap_server, SetPasswords(user, salted))
+    ask_about_users(brokers, SetPasswords(user, salted))
     _report(user, "password set", password if generated else None, result)
 
 
 @app.command()
+@option_groups
 def secret(
     user: UserName,
     rocketmq: Annotated[bool, typer.Option("--rocketmq", help="The secret key of RocketMQ's clients.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="The user is to have none.")] = False,
     password_file: passwords.FileOption = None,
     generate: passwords.GenerateOption = False,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Set the secret key of a user's RocketMQ clients.
@@ -94,22 +102,21 @@ def secret(
     if remove:
         if password_file is not None or generate:
             raise typer.BadParameter("--remove needs no secret")
-        ask_about_users(bootstrap_server, SetSecret(user, None))
+        ask_about_users(brokers, SetSecret(user, None))
         _report(user, "secret removed", None, result)
         return
     chosen, generated = passwords.given(f"secret of {user}", password_file, generate)
-    ask_about_users(bootstrap_server, SetSecret(user, chosen))
+    ask_about_users(brokers, SetSecret(user, chosen))
     _report(user, "secret set", chosen if generated else None, result)
 
 
 @app.command("list")
-def list_users(
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER, result: OutputOption = Output.TEXT
-) -> None:
+@option_groups
+def list_users(*, brokers: Brokers, result: OutputOption = Output.TEXT) -> None:
     """List users."""
     found: list[Shown] = []
     while True:
-        part = ask_about_users(bootstrap_server, ListUsers(found[-1].name if found else "")).users
+        part = ask_about_users(brokers, ListUsers(found[-1].name if found else "")).users
         found += part
         if len(part) < MOST:
             break
@@ -117,13 +124,15 @@ def list_users(
 
 
 @app.command()
+@option_groups
 def describe(
     user: UserName,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Show what a user may log in with."""
-    (found,) = ask_about_users(bootstrap_server, Describe(user)).users
+    (found,) = ask_about_users(brokers, Describe(user)).users
     row = _row(found)
     if result is Output.JSON:
         mechanisms = [{"mechanism": name, "iterations": iterations} for name, iterations in found.mechanisms]
@@ -133,53 +142,61 @@ def describe(
 
 
 @app.command()
+@option_groups
 def delete(
     users: UserNames,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Delete users, and their delegation tokens."""
-    _each(bootstrap_server, ((user, Delete(user)) for user in users), "deleted", result)
+    _each(brokers, ((user, Delete(user)) for user in users), "deleted", result)
 
 
 @app.command()
+@option_groups
 def disable(
     users: UserNames,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Keep users from logging in. They keep their passwords."""
-    _each(bootstrap_server, ((user, SetFlags(user, disabled=True)) for user in users), "disabled", result)
+    _each(brokers, ((user, SetFlags(user, disabled=True)) for user in users), "disabled", result)
 
 
 @app.command()
+@option_groups
 def enable(
     users: UserNames,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Let users log in again."""
-    _each(bootstrap_server, ((user, SetFlags(user, disabled=False)) for user in users), "enabled", result)
+    _each(brokers, ((user, SetFlags(user, disabled=False)) for user in users), "enabled", result)
 
 
 @app.command("admin")
+@option_groups
 def set_admin(
     users: UserNames,
     revoke: Annotated[bool, typer.Option("--revoke", help="They are to be administrators no more.")] = False,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Make users administrators, who may do everything."""
     done = "no administrator" if revoke else "administrator"
-    _each(bootstrap_server, ((user, SetFlags(user, admin=not revoke)) for user in users), done, result)
+    _each(brokers, ((user, SetFlags(user, admin=not revoke)) for user in users), done, result)
 
 
-def _each(bootstrap_server: str, asked: Iterable[tuple[str, Question]], done: str, result: Output) -> None:
+def _each(brokers: Brokers, asked: Iterable[tuple[str, Question]], done: str, result: Output) -> None:
     rows = []
     for user, question in asked:
         problem = None
         try:
-            ask_about_users(bootstrap_server, question)
+            ask_about_users(brokers, question)
         except CliError as error:
             problem = str(error)
         rows.append(outcomes.row("user", user, problem, done))

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from halfmoon.cli import outcomes, output, topic
+from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.connect import admin
 from halfmoon.cli.errors import CliError, describe_code
-from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, key_values
+from halfmoon.cli.option_groups import option_groups
+from halfmoon.cli.options import Output, OutputOption, key_values
 from halfmoon.cli.reset import end_offsets
 from halfmoon.plugins.store.view.definition import (
     VIEW_FROM,
@@ -51,6 +53,7 @@ class Start(StrEnum):
 
 
 @app.command()
+@option_groups
 def create(
     name: Annotated[str, typer.Argument(metavar="VIEW", show_default=False)],
     source: Annotated[
@@ -73,7 +76,8 @@ def create(
     settings: topic.ConfigPairs = [],
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed if the same view exists.")] = False,
     dry_run: topic.DryRun = False,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Create a view.
@@ -87,7 +91,7 @@ def create(
     _refuse_contradictions(filters, more)
     ((language, expression),) = filters
     wanted = {VIEW_SOURCE: source, VIEW_PREFIX + language: expression, VIEW_FROM: start.value}
-    with admin(bootstrap_server) as client:
+    with admin(brokers) as client:
         (entry,) = client.create_topics({name: {"configs": wanted | more}}, validate_only=dry_run)
         problem, done = None, "would be created" if dry_run else "created"
         if entry.error_code == topic.TOPIC_ALREADY_EXISTS and if_not_exists:
@@ -101,13 +105,15 @@ def create(
 
 
 @app.command("list")
+@option_groups
 def list_views(
     pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="Shell pattern, such as 'orders.*'.")] = "*",
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """List views."""
-    with admin(bootstrap_server) as client:
+    with admin(brokers) as client:
         partitions = {entry["name"]: len(entry["partitions"]) for entry in client.describe_topics()}
         found = _definitions(client, sorted(name for name in partitions if fnmatchcase(name, pattern)))
     rows: list[dict[str, Any]] = [
@@ -125,13 +131,15 @@ def list_views(
 
 
 @app.command()
+@option_groups
 def describe(
     views: Names,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Show a view's definition, partitions, lag and configuration."""
-    with admin(bootstrap_server) as client:
+    with admin(brokers) as client:
         there = topic.existing(client, views)
         defined = _definitions(client, views)
         for name in views:
@@ -144,13 +152,15 @@ def describe(
 
 
 @app.command()
+@option_groups
 def delete(
     views: Names,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Delete views and their records. Sources and ordinary topics are not touched."""
-    with admin(bootstrap_server) as client:
+    with admin(brokers) as client:
         defined = _definitions(client, views)
         outcome: dict[str, str | None] = {name: NO_VIEW for name in views if name not in defined}
         outcome |= topic.missing(client, views)

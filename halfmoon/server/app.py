@@ -216,6 +216,7 @@ class App:
         self._follow()
         self._bind_edges()
         self.access = authorizing.access_of(node, settings, self.plugins)
+        node.services.add(authorizing.answers(self.access, self.tls_files))
         more_apis = [_kafka_api(each) for each in watch("halfmoon_kafka_apis", self.plugins.kafka_apis, "handler")]
         self.kafka = Server(kernel, node.services, settings, loop, access=self.access, more_apis=more_apis, turns=turns)
 

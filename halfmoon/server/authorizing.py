@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING
 from halfmoon.adapters.tcp.access import Access, OpinionAccess, RuleAccess
 from halfmoon.auth.principals import Principal, parse
 from halfmoon.config.security_settings import authenticates
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.authorization import own_topics
+from halfmoon.services.authorization.decisions import OPERATIONS, RESOURCE_TYPES
 from halfmoon.services.authorization.service import Authorization, Authorizer
+from halfmoon.services.security import Decide, Decided, SecurityAnswers
 
 if TYPE_CHECKING:
     from halfmoon.config.settings import Settings
     from halfmoon.hooks.plugins import Plugins
     from halfmoon.server.assembly import Node
+    from halfmoon.server.tls_files import TlsFiles
 
 logger = logging.getLogger("halfmoon.auth")
 
@@ -71,6 +75,20 @@ def authorization_of(node: Node, settings: Settings, plugins: Plugins) -> Author
     users.on_change.append(user_changed)
     node.state.acls.watchers.append(lambda removed, added: node.groups.rights_changed())
     return authorization
+
+
+def answers(access: Access | None, tls_files: TlsFiles) -> SecurityAnswers:
+    """To `halfmoon acl check` and `halfmoon tls reload`."""
+
+    def decide(asked: Decide) -> Decided:
+        if asked.operation not in OPERATIONS or asked.resource_type not in RESOURCE_TYPES:
+            raise BrokerError(Fault.INVALID_REQUEST, f"no operation {asked.operation} on {asked.resource_type}")
+        if access is None:
+            return Decided(True, "there is no authorizer: everybody may do everything")
+        found = access.decide(asked.principal, asked.host, asked.operation, asked.resource_type, asked.name)
+        return Decided(found.allowed, found.reason, found.rule)
+
+    return SecurityAnswers(decide, tls_files.reload)
 
 
 def warnings(settings: Settings) -> list[str]:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from halfmoon.adapters.tcp.tls import Tls
+from halfmoon.services.security import ReadTls
 
 logger = logging.getLogger("halfmoon.server")
 
@@ -20,9 +21,10 @@ class TlsFiles:
         """Take what has changed."""
         self._reload(unless_seen=True)
 
-    def reload(self) -> None:
-        """Read all of them again."""
+    def reload(self) -> tuple[ReadTls, ...]:
+        """Read all of them again; what has become of each."""
         self._reload(unless_seen=False)
+        return tuple(ReadTls(tls.name, round(tls.expiry_s * 1000), tls.problem) for tls in self._all())
 
     def _reload(self, *, unless_seen: bool) -> None:
         for tls in self._all():

@@ -18,6 +18,7 @@ from halfmoon.server.measured_loop import MeasuredLoop
 
 if TYPE_CHECKING:
     from halfmoon.server.app import App
+    from halfmoon.testing.secured import Secured
 
 DEFAULTS: Mapping[str, Any] = {
     "listeners": {"kafka": {"bind": "127.0.0.1:0"}},
@@ -39,6 +40,7 @@ class Broker:
     `config`: sections as in broker.yaml, over this kit's defaults (`DEFAULTS`).
     `data_dir`: kept if given; else a temporary directory that goes with the broker.
     `plugins`: plugin objects or modules to switch on, besides the built-in ones.
+    `secure`: clients need TLS and log in with SCRAM; `client_config` has what they need. Takes `halfmoon[auth]`.
     The broker runs in a thread with an event loop of its own, and stores and recovers as a real one does. Raises
     `halfmoon.errors.StartError` where it cannot start.
     """
@@ -49,8 +51,14 @@ class Broker:
         config: Mapping[str, Any] | None = None,
         data_dir: str | None = None,
         plugins: tuple[object, ...] | list[object] = (),
+        secure: bool = False,
     ) -> None:
-        self._config = _over(DEFAULTS, config or {})
+        self._secured: Secured | None = None
+        if secure:
+            from halfmoon.testing.secured import Secured
+
+            self._secured = Secured()
+        self._config = _over(DEFAULTS if self._secured is None else _over(DEFAULTS, self._secured.config), config or {})
         self._given_dir = data_dir
         self._plugins = tuple(plugins)
         self._thread: threading.Thread | None = None
@@ -66,6 +74,17 @@ class Broker:
         """`host:port`, for a client's `bootstrap.servers`."""
         assert self.app is not None and self.app.kafka_address is not None, "the broker is not running"
         return str(self.app.kafka_address)
+
+    def client_config(self) -> dict[str, Any]:
+        """For confluent-kafka, and whatever else is built on librdkafka: where the broker is and, where it is `secure`,
+        how to log in."""
+        found: dict[str, Any] = {"bootstrap.servers": self.bootstrap_servers}
+        return found if self._secured is None else found | self._secured.librdkafka()
+
+    def kafka_python_config(self) -> dict[str, Any]:
+        """The same as arguments of kafka-python, and of aiokafka."""
+        found: dict[str, Any] = {"bootstrap_servers": self.bootstrap_servers}
+        return found if self._secured is None else found | self._secured.kafka_python()
 
     @property
     def rocketmq(self) -> str:
@@ -161,6 +180,8 @@ class Broker:
         settings = load_settings(_over(self._config, {"node": {"data_dir": self.data_dir}}), {}, {})
         app = App(settings, plugins=self._plugins)
         await app.start()
+        if self._secured is not None:
+            self._secured.create_user(app.node.users)
         self.app = app
         self._started.set()
         try:

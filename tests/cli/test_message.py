@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 import time
 from typing import Any
@@ -175,7 +176,10 @@ def test_at_a_broker_that_knows_no_such_question(cli: CommandLine) -> None:
         port = server.getsockname()[1]
 
         def hang_up() -> None:
+            server.accept()[0].close()  # whether anybody is there
             connection, _ = server.accept()
+            connection.recv(1 << 16)
+            connection.sendall(struct.pack(">iihi", 10, 1, 0, 0))  # ApiVersions: none
             connection.recv(1 << 16)
             connection.close()
 

@@ -41,6 +41,23 @@ def test_without_a_broker_named_the_socket_of_the_data_directory_is_asked(
     assert "bob" in cli.ok("user", "list").out
 
 
+def test_also_where_its_path_is_too_long_for_a_socket(
+    secured: Secure, cli: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    deep = tmp_path / ("d" * 100) / "data"
+    deep.mkdir(parents=True)
+    runtime = tmp_path / "r"
+    runtime.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    found = secured()
+    found.broker.stop()
+    found.broker._given_dir = str(deep)
+    found.broker.start()
+    assert found.app.admin_socket.parent == runtime
+    monkeypatch.setenv("HALFMOON_NODE_DATA_DIR", str(deep))
+    assert cli.ok("user", "list").out.startswith("USER")
+
+
 def test_others_are_turned_away(secured: Secure, cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     found = secured()
     monkeypatch.setattr(os, "getuid", lambda: 12345)

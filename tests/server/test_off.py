@@ -45,7 +45,8 @@ ALWAYS = {
     "CreateDelegationToken", "CreatePartitions", "CreateTopics", "DeleteRecords", "DeleteTopics",
     "DescribeCluster", "DescribeDelegationToken", "DescribeLogDirs", "DescribeProducers", "DescribeQuorum",
     "DescribeTopicPartitions", "DescribeUserScramCredentials", "ElectLeaders", "ExpireDelegationToken", "Fetch",
-    "FindCoordinator", "HalfmoonUsers", "InitProducerId", "ListOffsets", "ListPartitionReassignments", "Metadata",
+    "FindCoordinator", "HalfmoonSecurity", "HalfmoonUsers", "InitProducerId", "ListOffsets",
+    "ListPartitionReassignments", "Metadata",
     "OffsetForLeaderEpoch", "Produce", "RenewDelegationToken", "SaslAuthenticate", "SaslHandshake", "UpdateFeatures",
 }  # fmt: skip
 APIS = {

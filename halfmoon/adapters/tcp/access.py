@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.services.authorization.decisions import Decision
 from halfmoon.services.authorization.service import Asker, Authorization
 
 CLUSTER = "kafka-cluster"
@@ -45,6 +46,10 @@ class Rights(Protocol):
 class Access(Protocol):
     def rights(self, principal: str, host: str) -> Rights: ...
 
+    def decide(self, principal: str, host: str, operation: str, resource_type: str, name: str) -> Decision:
+        """Whether, and why."""
+        ...
+
 
 def check(rights: Rights, *uses: Use) -> None:
     """Raises BrokerError with the fault of the last use where none of them is allowed."""
@@ -64,6 +69,9 @@ class RuleAccess:
 
     def rights(self, principal: str, host: str) -> Rights:
         return _ByRules(self._authorization.asker(principal, host))
+
+    def decide(self, principal: str, host: str, operation: str, resource_type: str, name: str) -> Decision:
+        return self._authorization.decide(principal, host, operation, resource_type, name)
 
 
 class _ByRules:
@@ -93,6 +101,10 @@ class OpinionAccess:
 
     def rights(self, principal: str, host: str) -> Rights:
         return _ByOpinion(self._opinion, self._topics, principal, host)
+
+    def decide(self, principal: str, host: str, operation: str, resource_type: str, name: str) -> Decision:
+        opinion = self._opinion(principal, host, operation, resource_type, name)
+        return Decision(opinion is not False, "no plugin has an opinion" if opinion is None else "plugin")
 
 
 class _ByOpinion:

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from ipaddress import ip_address
 
-SEQUENCE, UTC_TIME, VERSION = 0x30, 0x17, 0xA0
+UTC_TIME, VERSION, EXTENSIONS = 0x17, 0xA0, 0xA3
+DNS_NAME, IP_ADDRESS = 0x82, 0x87
+_SUBJECT_ALT_NAME = bytes.fromhex("551d11")
+"""2.5.29.17 (RFC 5280, 4.2.1.6)."""
 
 
 def elements(content: memoryview) -> Iterator[tuple[int, memoryview]]:
@@ -26,6 +30,34 @@ def elements(content: memoryview) -> Iterator[tuple[int, memoryview]]:
             at += length
     except IndexError:
         raise ValueError("it is cut off") from None
+
+
+def alternative_names(certificate: bytes) -> list[str]:
+    """The host names and addresses that a DER certificate is for. Raises ValueError."""
+    try:
+        ((_, whole),) = elements(memoryview(certificate))
+        _, signed = next(elements(whole))
+        found: list[str] = []
+        for tag, content in elements(signed):
+            if tag == EXTENSIONS:
+                ((_, extensions),) = elements(content)
+                for _, extension in elements(extensions):
+                    (_, oid), *_, (_, value) = elements(extension)
+                    if oid == _SUBJECT_ALT_NAME:
+                        found += _names(value)
+    except (StopIteration, ValueError) as error:
+        raise ValueError(f"this is no X.509 certificate: {error}") from None
+    return found
+
+
+def _names(encoded: memoryview) -> Iterator[str]:
+    """Raises ValueError."""
+    ((_, names),) = elements(encoded)
+    for tag, content in elements(names):
+        if tag == DNS_NAME:
+            yield bytes(content).decode("ascii", "replace")
+        elif tag == IP_ADDRESS:
+            yield str(ip_address(bytes(content)))
 
 
 def not_after_s(certificate: bytes) -> float:

@@ -26,7 +26,7 @@ from tests.kafka_messages import as_dict
 CODE_OF = {"topic": 29, "group": 30, "cluster": 31, "transactional_id": 53}
 NAMES = ("orders", "secret")
 NOT_ATTEMPTED = 55
-OWN, USERS = 18502, 18503
+OWN, USERS, SECURITY = 18502, 18503, 18504
 
 Use = tuple[str, str, str]
 
@@ -354,13 +354,13 @@ OTHERWISE: dict[tuple[int, int], dict[Use, int]] = {
 
 def test_every_api_has_a_line() -> None:
     assert set(NEEDS) == set(registered())
-    assert set(CASES) == set(registered()) - {OWN, USERS}
+    assert set(CASES) == set(registered()) - {OWN, USERS, SECURITY}
 
 
 def test_what_needs_nothing_is_little() -> None:
     """The line of an API that asks by itself, or needs nothing, is empty: that is not to happen by accident."""
     empty = {key for key, guards in NEEDS.items() if guards in (NOTHING, IN_ITS_HANDLER)}
-    assert empty == {17, 18, 36, 38, 39, 40, 41, 71, 72} | {0, 1, 3, 19, 20, 75, 78, OWN, USERS}
+    assert empty == {17, 18, 36, 38, 39, 40, 41, 71, 72} | {0, 1, 3, 19, 20, 75, 78, OWN, USERS, SECURITY}
 
 
 @pytest.mark.parametrize(("key", "number", "version"), EVERY_VERSION)

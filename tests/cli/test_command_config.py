@@ -1,0 +1,144 @@
+"""The file of `--command-config`: what it may say, and what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from halfmoon.cli.command_config import PLAINTEXT, Security, parse, properties, read
+from halfmoon.cli.errors import CliError
+
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+LOGIN = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n"
+FILES = {
+    "ca.pem": "-----BEGIN CERTIFICATE-----\nca", "key.pem": "-----BEGIN PRIVATE KEY-----\nkey",
+    "chain.pem": "-----BEGIN CERTIFICATE-----\nchain",
+    "both.pem": "-----BEGIN PRIVATE KEY-----\nkey\n-----BEGIN CERTIFICATE-----\nchain",
+}  # fmt: skip
+
+
+def parsed(text: str) -> Security:
+    return parse(text, FILES.__getitem__)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=b", {"a": "b"}),
+        ("  a : b c  \n", {"a": "b c  "}),
+        ("a b", {"a": "b"}),
+        ("# a=b\n! c\n\nd=", {"d": ""}),
+        ("a=b\\\n   c", {"a": "bc"}),
+        ("a=b\\\\\nc=d", {"a": "b\\", "c": "d"}),
+        (r"a\=b=c\u00e9\n", {"a=b": "cé\n"}),
+    ],
+)
+def test_the_format(text: str, expected: dict[str, str]) -> None:
+    assert {name: found.value for name, found in properties(text).items()} == expected
+
+
+@pytest.mark.parametrize(
+    "login",
+    [
+        f'sasl.jaas.config={SCRAM} required username="alice" password="a;\\\\"b=c";',
+        f'sasl.jaas.config={SCRAM} required \\\n  username=alice \\\n  password="a;\\\\"b=c";',
+        'sasl.username=alice\nsasl.password=a;"b=c',
+    ],
+)
+def test_logging_in(login: str) -> None:
+    expected = Security("SASL_PLAINTEXT", "SCRAM-SHA-512", "alice", 'a;"b=c')
+    assert parsed(LOGIN + login) == expected
+    assert 'a;"b' not in repr(expected)
+
+
+def test_a_delegation_token() -> None:
+    found = parsed(f'{LOGIN}sasl.jaas.config={SCRAM} required username="id" password="hmac" tokenauth="true";')
+    assert found.is_token
+
+
+def test_plain() -> None:
+    found = parsed(
+        "security.protocol=SASL_SSL\nsasl.mechanisms=PLAIN\n"
+        f'sasl.jaas.config={PLAIN} required username="alice" password="secret";'
+    )
+    assert (found.protocol, found.mechanism, found.username, found.password) == (
+        "SASL_SSL", "PLAIN", "alice", "secret",
+    )  # fmt: skip
+    assert found.encrypts
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", {}),
+        ("ssl.truststore.type=PEM\nssl.truststore.location=ca.pem", {"authorities": FILES["ca.pem"]}),
+        ("ssl.ca.location=ca.pem", {"authorities": FILES["ca.pem"]}),
+        ("ssl.truststore.certificates=-----BEGIN \\\nX", {"authorities": "-----BEGIN X"}),
+        ("ssl.keystore.type=PEM\nssl.keystore.location=both.pem\nssl.key.password=p",
+         {"chain": FILES["both.pem"], "key": FILES["both.pem"], "key_password": "p"}),
+        ("ssl.certificate.location=chain.pem\nssl.key.location=key.pem",
+         {"chain": FILES["chain.pem"], "key": FILES["key.pem"]}),
+        ("ssl.keystore.certificate.chain=c\nssl.keystore.key=k", {"chain": "c", "key": "k"}),
+        ("ssl.endpoint.identification.algorithm=", {"checks_name": False}),
+        ("ssl.endpoint.identification.algorithm=https", {}),
+    ],
+)  # fmt: skip
+def test_tls(text: str, expected: dict[str, object]) -> None:
+    assert parsed(f"security.protocol=SSL\n{text}") == Security("SSL", **expected)  # type: ignore[arg-type]
+
+
+def test_nothing() -> None:
+    assert parsed("") == PLAINTEXT
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("\nsasl.mechanisme=PLAIN", "line 2: sasl.mechanisme is no property .* did you mean sasl.mechanism"),
+        ("acks=all", "line 1: acks is no property"),
+        ("security.protocol=TLS", "line 1: security.protocol is 'TLS', expected PLAINTEXT, SSL"),
+        ("security.protocol=SSL\nsecurity.protocol=SSL", "line 2: security.protocol is there twice"),
+        ("security.protocol=SASL_SSL", "sasl.mechanism is missing: PLAIN, SCRAM"),
+        ("security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI", "line 2: sasl.mechanism is 'GSSAPI'"),
+        (LOGIN, "sasl.jaas.config with username and password is missing"),
+        (LOGIN + "sasl.username=alice", "sasl.jaas.config with username and password is missing"),
+        (LOGIN + f'sasl.jaas.config={PLAIN} required username="a" password="b";', "line 3: .* PlainLoginModule, and "),
+        (LOGIN + "sasl.jaas.config=nonsense", "line 3: sasl.jaas.config is not understood"),
+        (LOGIN + f'sasl.jaas.config={SCRAM} required username="a;', "line 3: .* expected NAME=VALUE"),
+        (LOGIN + f'sasl.jaas.config={SCRAM} required username="a" password="b";\nsasl.username=c', "line 4: .* no eff"),
+        ("sasl.username=alice", "line 1: sasl.username has no effect with security.protocol=PLAINTEXT"),
+        ("ssl.ca.location=ca.pem", "line 1: ssl.ca.location has no effect with security.protocol=PLAINTEXT"),
+        ("security.protocol=SSL\nssl.truststore.location=t.jks\nssl.truststore.type=JKS",
+         "line 3: t.jks is JKS, expected PEM: keytool -importkeystore .* && openssl pkcs12 -in t.p12 -nodes -out t"),
+        ("security.protocol=SSL\nssl.keystore.type=PKCS12\nssl.keystore.location=k.p12",
+         "line 2: k.p12 is PKCS12, expected PEM: openssl pkcs12 -in k.p12 -nodes -out k.pem"),
+        ("security.protocol=SSL\nssl.truststore.password=x", "line 2: ssl.truststore.password: PEM has no password"),
+        ("security.protocol=SSL\nssl.certificate.location=chain.pem", "needs its private key"),
+        ("security.protocol=SSL\nssl.ca.location=ca.pem\nssl.ca.pem=x", "exclude each other"),
+        ("security.protocol=SSL\nssl.endpoint.identification.algorithm=x", "line 2: .* is https, or empty"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        parsed(text)
+
+
+def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "client.properties"
+    store = tmp_path / "store.jks"
+    store.write_bytes(b"\xfe\xed\xfe\xed")
+    file.write_text(f"security.protocol=SSL\nssl.truststore.location={store}\n")
+    with pytest.raises(CliError, match=r"client.properties: .*store.jks is no PEM, expected PEM: keytool"):
+        read(file)
+    store.write_text(FILES["ca.pem"])
+    assert read(file).authorities == FILES["ca.pem"]
+    assert capsys.readouterr().err == ""
+    file.write_text(LOGIN + "sasl.username=a\nsasl.password=b")
+    file.chmod(0o644)
+    read(file)
+    assert "chmod 600" in capsys.readouterr().err
+    file.write_bytes(b"\xff")
+    with pytest.raises(CliError, match="not UTF-8"):
+        read(file)
