@@ -131,6 +131,14 @@ def test_half_messages_are_ended_by_their_group(user: Make, root: User, count: i
     alice.until_read("orders", b"half")
 
 
+def test_the_topic_of_ends_is_there_for_who_may_write_transactions(user: Make, root: User) -> None:
+    assert user("mallory", "all topic *").described("halfmoon.transactions") == TOPIC
+    alice = user("alice", "write transactional_id p")
+    broken = {"halfmoon_headers_enable": "false"}
+    assert alice.create("halfmoon.transactions", **broken) == TOPIC  # ends would be stored, and end nothing
+    assert alice.described("halfmoon.transactions") == 0
+
+
 def test_what_producers_are_asked_is_told_to_them(user: Make, root: User) -> None:
     assert root.send("orders", [(b"half", half(b"p", b"k"))]) == 0
     assert user("mallory", "all topic *", "all group *").fetch("check.p") == TOPIC
