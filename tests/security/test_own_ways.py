@@ -157,6 +157,10 @@ def test_delays_and_cancels_need_the_destination(user: Make, root: User) -> None
     assert mallory.produce("secret", headers=late) == TOPIC
     assert mallory.produce("secret", headers={"TIMER_DEL_UNIQKEY": b"k"}) == TOPIC
     assert mallory.produce("orders", headers=late) == 0
+    soon = {"TIMER_DELAY_MS": b"500", "UNIQ_KEY": b"soon"}
+    assert root.produce("secret", b"soon", headers=soon) == 0
+    assert mallory.produce("orders", headers={"TIMER_DEL_UNIQKEY": b"soon"}) == 0  # of that topic only
+    root.until_read("secret", b"soon")
 
 
 # Internal topics.
@@ -212,9 +216,15 @@ def test_a_topic_that_becomes_a_view(user: Make, root: User) -> None:
 def test_who_deletes_a_source_must_be_allowed_to_delete_its_views(user: Make, root: User) -> None:
     assert root.create("seen", **view("orders")) == 0
     mallory = user("mallory", "delete topic orders")
-    assert mallory.delete("orders", "seen") == [44, TOPIC]
+    assert mallory.delete("orders", "seen") == [TOPIC, TOPIC]
+    forced = {"name": "halfmoon.delete.force", "value": "true", "config_operation": 0}
+    resources = [{"resource_type": 2, "resource_name": "orders", "configs": [forced]}]
+    assert root.ask(44, 1, resources=resources, validate_only=False).responses[0].error_code == 0
+    answer = mallory.ask(20, 5, topic_names=["orders"], timeout_ms=30_000).responses[0]
+    assert answer.error_code == TOPIC
+    assert "seen" not in (answer.error_message or "")
     mallory.allow("delete topic orders", "delete topic seen")
-    assert mallory.delete("orders", "seen") == [0, 0]
+    assert mallory.delete("orders") == [0]
 
 
 # What became of a message.
