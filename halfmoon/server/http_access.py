@@ -58,7 +58,7 @@ class Visitors:
         self._working = asyncio.Semaphore(AT_ONCE)
         self._waits = waits
         self.results: Counter[tuple[str, str]] = Counter()
-        """By mechanism, and success or failure."""
+        """By mechanism, and `ok` or `failed`."""
 
     @property
     def challenge(self) -> tuple[tuple[str, str], ...]:
@@ -79,10 +79,10 @@ class Visitors:
             try:
                 login = await self._log_in(authorization)
             except AuthenticationError as error:
-                self.results["BASIC", "failure"] += 1
+                self.results["BASIC", "failed"] += 1
                 await self._waits(FAILED_S)
                 raise NotWhoTheySayError from error
-            self.results["BASIC", "success"] += 1
+            self.results["BASIC", "ok"] += 1
             return login.principal
         if certificate is not None and self._rules is not None:
             try:

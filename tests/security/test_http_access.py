@@ -89,7 +89,7 @@ def test_by_password(secured: Secure) -> None:
     status, body, _ = web.ask("/metrics", "root:pass:word")
     assert status == 200
     counted = [line for line in body.splitlines() if line.startswith("halfmoon_authentications_total{")]
-    assert any("http" in line and "failure" in line and line.endswith((" 17", " 17.0")) for line in counted)
+    assert any("http" in line and "failed" in line and line.endswith((" 17", " 17.0")) for line in counted)
     assert web.ask("/metrics", "alice:pass:word")[0] == 403
     allow(found, "alice")
     assert web.ask("/metrics", "alice:pass:word")[0] == 200
