@@ -44,11 +44,12 @@ class NotWhoTheySayError(Exception):
 class Visitors:
     def __init__(
         self, access: Access | None, users: Users, auth: list[str], principal_rules: str | None,
-        *, waits: Callable[[float], Any] = asyncio.sleep,
+        *, by_rules: bool, waits: Callable[[float], Any] = asyncio.sleep,
     ) -> None:  # fmt: skip
         """`auth`: by what they may say who they are. `principal_rules`: of the listener's TLS, where clients can show a
-        certificate. `access` None: everybody who says that may see everything."""
+        certificate. `by_rules`: access rules say what strangers may; else nothing."""
         self._access = access
+        self._by_rules = by_rules
         self._users = users
         self._with_password = BASIC in auth
         # A certificate counts if `auth` says nothing, too: as with Kafka's listeners.
@@ -57,7 +58,7 @@ class Visitors:
         self._working = asyncio.Semaphore(AT_ONCE)
         self._waits = waits
         self.results: Counter[tuple[str, str]] = Counter()
-        """By mechanism, and success or failure."""
+        """By mechanism, and `ok` or `failed`."""
 
     @property
     def challenge(self) -> tuple[tuple[str, str], ...]:
@@ -67,8 +68,10 @@ class Visitors:
     async def may_see(self, authorization: str | None, certificate: bytes | None, host: str) -> bool:
         """`authorization`: the header, if there is one. `certificate`: DER. Raises NotWhoTheySayError."""
         principal = await self._principal(authorization, certificate)
+        if principal == ANONYMOUS and not self._by_rules:
+            return False
         if self._access is None:
-            return principal != ANONYMOUS
+            return True
         return self._access.rights(str(principal), host).allows(("describe", "cluster", CLUSTER))
 
     async def _principal(self, authorization: str | None, certificate: bytes | None) -> Principal:
@@ -76,10 +79,10 @@ class Visitors:
             try:
                 login = await self._log_in(authorization)
             except AuthenticationError as error:
-                self.results["BASIC", "failure"] += 1
+                self.results["BASIC", "failed"] += 1
                 await self._waits(FAILED_S)
                 raise NotWhoTheySayError from error
-            self.results["BASIC", "success"] += 1
+            self.results["BASIC", "ok"] += 1
             return login.principal
         if certificate is not None and self._rules is not None:
             try:
@@ -107,8 +110,9 @@ def visitors_of(users: Users, settings: Settings, access: Access | None) -> Visi
     """Who is told what on the admin port; None: everybody everything."""
     http = settings.listeners.http
     assert http is not None
-    if not http.auth and not settings.security.authorizes(settings.listeners):
+    by_rules = settings.security.authorizes(settings.listeners)
+    if not http.auth and not by_rules:
         return None
     shows_certificates = http.tls is not None and http.tls.client_auth != "none"
     rules = http.tls.principal_rules if http.tls is not None and shows_certificates else None
-    return Visitors(access, users, list(http.auth), rules)
+    return Visitors(access, users, list(http.auth), rules, by_rules=by_rules)

@@ -68,7 +68,7 @@ class AdminPort(Protocol):
     def counters(self) -> HttpCounts: ...
     @property
     def logins(self) -> Mapping[tuple[str, str], int]:
-        """By mechanism, and success or failure."""
+        """By mechanism, and `ok` or `failed`."""
 
 
 class ReadPlugins(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ class Secured:
         sasl: list[str],
         http: dict[str, Any] | None = None,
         listeners: dict[str, Any] | None = None,
+        plugins: Sequence[Any] = (),
         **more: Any,
     ) -> None:
         listener: dict[str, Any] = {"bind": "127.0.0.1:0", "sasl": sasl}
@@ -40,9 +41,8 @@ class Secured:
             listener["tls"] = authority.pair("broker")
         self.tls = tls
         self.authority = authority
-        self.broker = halfmoon.testing.Broker(
-            config={"listeners": {"kafka": listener, "http": http, **(listeners or {})}, **more}
-        )
+        doors = {"kafka": listener, "http": http, **(listeners or {})}
+        self.broker = halfmoon.testing.Broker(config={"listeners": doors, **more}, plugins=list(plugins))
 
     @property
     def app(self) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from halfmoon.auth import plain
+from halfmoon.plugin import hookimpl
 from tests.security.acting import rule
 from tests.security.authority import Authority
 from tests.security.conftest import Secure, Secured
@@ -88,7 +89,7 @@ def test_by_password(secured: Secure) -> None:
     status, body, _ = web.ask("/metrics", "root:pass:word")
     assert status == 200
     counted = [line for line in body.splitlines() if line.startswith("halfmoon_authentications_total{")]
-    assert any("http" in line and "failure" in line and line.endswith((" 17", " 17.0")) for line in counted)
+    assert any("http" in line and "failed" in line and line.endswith((" 17", " 17.0")) for line in counted)
     assert web.ask("/metrics", "alice:pass:word")[0] == 403
     allow(found, "alice")
     assert web.ask("/metrics", "alice:pass:word")[0] == 200
@@ -148,3 +149,23 @@ def test_a_certificate_counts_only_where_it_is_to(secured: Secure, authority: Au
     allow(found, "prometheus")
     shown = Web(found, context=authority.client(authority.pair("prometheus")))
     assert shown.ask("/metrics")[0] != 200
+
+
+class NoOpinion:
+    api_version = 1
+
+    @hookimpl
+    def halfmoon_authorize(self, operation: str) -> bool | None:
+        return None
+
+
+@pytest.mark.parametrize("plugins", [[], [NoOpinion()]])
+def test_without_access_rules_those_are_told_everything_who_say_who_they_are(
+    secured: Secure, plugins: list[Any]
+) -> None:
+    found = secured(http=HTTP | {"auth": ["basic"]}, security={"authorizer": "none"}, plugins=plugins)
+    found.user("alice", "secret")
+    web = Web(found)
+    assert web.ask("/metrics")[0] == 401
+    assert web.ask("/healthz")[:2] == (200, "ok\n")
+    assert web.ask("/metrics", "alice:secret")[0] == 200

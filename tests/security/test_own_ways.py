@@ -131,6 +131,14 @@ def test_half_messages_are_ended_by_their_group(user: Make, root: User, count: i
     alice.until_read("orders", b"half")
 
 
+def test_the_topic_of_ends_is_there_for_who_may_write_transactions(user: Make, root: User) -> None:
+    assert user("mallory", "all topic *").described("halfmoon.transactions") == TOPIC
+    alice = user("alice", "write transactional_id p")
+    broken = {"halfmoon_headers_enable": "false"}
+    assert alice.create("halfmoon.transactions", **broken) == TOPIC  # ends would be stored, and end nothing
+    assert alice.described("halfmoon.transactions") == 0
+
+
 def test_what_producers_are_asked_is_told_to_them(user: Make, root: User) -> None:
     assert root.send("orders", [(b"half", half(b"p", b"k"))]) == 0
     assert user("mallory", "all topic *", "all group *").fetch("check.p") == TOPIC
@@ -149,6 +157,10 @@ def test_delays_and_cancels_need_the_destination(user: Make, root: User) -> None
     assert mallory.produce("secret", headers=late) == TOPIC
     assert mallory.produce("secret", headers={"TIMER_DEL_UNIQKEY": b"k"}) == TOPIC
     assert mallory.produce("orders", headers=late) == 0
+    soon = {"TIMER_DELAY_MS": b"500", "UNIQ_KEY": b"soon"}
+    assert root.produce("secret", b"soon", headers=soon) == 0
+    assert mallory.produce("orders", headers={"TIMER_DEL_UNIQKEY": b"soon"}) == 0  # of that topic only
+    root.until_read("secret", b"soon")
 
 
 # Internal topics.
@@ -204,9 +216,15 @@ def test_a_topic_that_becomes_a_view(user: Make, root: User) -> None:
 def test_who_deletes_a_source_must_be_allowed_to_delete_its_views(user: Make, root: User) -> None:
     assert root.create("seen", **view("orders")) == 0
     mallory = user("mallory", "delete topic orders")
-    assert mallory.delete("orders", "seen") == [44, TOPIC]
+    assert mallory.delete("orders", "seen") == [TOPIC, TOPIC]
+    forced = {"name": "halfmoon.delete.force", "value": "true", "config_operation": 0}
+    resources = [{"resource_type": 2, "resource_name": "orders", "configs": [forced]}]
+    assert root.ask(44, 1, resources=resources, validate_only=False).responses[0].error_code == 0
+    answer = mallory.ask(20, 5, topic_names=["orders"], timeout_ms=30_000).responses[0]
+    assert answer.error_code == TOPIC
+    assert "seen" not in (answer.error_message or "")
     mallory.allow("delete topic orders", "delete topic seen")
-    assert mallory.delete("orders", "seen") == [0, 0]
+    assert mallory.delete("orders") == [0]
 
 
 # What became of a message.

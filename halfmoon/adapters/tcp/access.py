@@ -8,11 +8,15 @@ asked then: there is no `Access`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.authorization.decisions import Decision
 from halfmoon.services.authorization.service import Asker, Authorization
+
+if TYPE_CHECKING:
+    from halfmoon.core.catalog.catalog import Catalog
+    from halfmoon.core.catalog.topics import Topic
 
 CLUSTER = "kafka-cluster"
 """The one resource of type "cluster", as Kafka calls it."""
@@ -59,6 +63,14 @@ def check(rights: Rights, *uses: Use) -> None:
             _FAULTS[resource_type],
             f"{rights.principal} is not allowed to {operation} {resource_type} '{resource}'",
         )
+
+
+def check_views(rights: Rights, source: Topic, catalog: Catalog) -> None:
+    """Who deletes a topic, which may leave its views without a source, must be one who may delete these. They may be
+    none of the client's business, so they are not named. Raises BrokerError."""
+    for view in catalog.views.get(source.number, {}).values():
+        if not rights.allows_either(("delete", "cluster", CLUSTER), ("delete", "topic", view.name)):
+            raise BrokerError(Fault.TOPIC_AUTHORIZATION_FAILED, f"topic '{source.name}' has views of others")
 
 
 class RuleAccess:

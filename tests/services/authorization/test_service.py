@@ -28,7 +28,8 @@ class World:
         self.failed: list[tuple[str, Exception]] = []
         self.service = Authorization(
             self.acls, lambda principal: principal in self.supers, lambda topic: 999 * (topic == "internal"),
-            plugins=plugins, failed=lambda plugin, error: self.failed.append((plugin, error)), mono_ms=lambda: self.now_ms,
+            plugins=plugins, failed=lambda plugin, error: self.failed.append((plugin, error)),
+            mono_ms=lambda: self.now_ms,
         )  # fmt: skip
 
     def change(self, *added: AclRule, removed: tuple[AclRule, ...] = ()) -> None:

@@ -10,10 +10,11 @@ import pytest
 
 from halfmoon.core.records.batch_header import TRANSACTIONAL, parse_header
 from halfmoon.core.records.batches import build_batch, iter_records
-from halfmoon.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault, TakesLongError
 from halfmoon.services.common.header_search import HeaderSearch
 from halfmoon.services.common.record_edit import rewrite
-from halfmoon.services.waiting.types import Put, PutInterceptor, Redirect
+from halfmoon.services.waiting import interception
+from halfmoon.services.waiting.types import Nacked, Put, PutInterceptor, Redirect
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker, partition_of, send, turn, values
@@ -106,3 +107,74 @@ def test_fewer_records_and_other_values_are_stored(fs: FaultyFileSystem, clock: 
     broker.append(partition_of(broker, "t"), batch, 0)
     turn(broker)
     assert values(broker, "t") == [b"b"]
+
+
+class Sender:
+    """What a client may do: what stands here."""
+
+    def __init__(self, *uses: tuple[str, str, str]) -> None:
+        self.uses = set(uses)
+        self.asked: list[tuple[str, str, str | None]] = []
+
+    def allows(self, use: tuple[str, str, str | None]) -> bool:
+        self.asked.append(use)
+        return use in self.uses
+
+
+def test_of_a_batch_that_nobody_opens_nothing_is_asked(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    sender = Sender()
+    broker = broker_with(fs, clock, lambda put: put.batch)
+    plain = memoryview(bytearray(build_batch([(None, b"a", 1_000, ())])))
+    broker.append(partition_of(broker, "t"), plain, 0, sender=sender)
+    broker.append(partition_of(broker, "t"), marked(b"b"), 0, sender=sender)
+    assert sender.asked == []
+    turn(broker)
+    assert values(broker, "t") == [b"a", b"b"]
+
+
+def test_an_interceptor_asks_what_the_client_may_do(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    def before_put(put: Put) -> memoryview:
+        put.check("write", "transactional_id", "p")
+        return put.batch
+
+    broker = broker_with(fs, clock, before_put)
+    partition = partition_of(broker, "t")
+    with pytest.raises(BrokerError) as caught:
+        broker.append(partition, marked(b"a"), 0, sender=Sender())
+    assert caught.value.fault is Fault.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    broker.append(partition, marked(b"b"), 0, sender=Sender(("write", "transactional_id", "p")))
+    broker.append(partition, marked(b"c"), 0)  # the broker itself
+    turn(broker)
+    assert values(broker, "t") == [b"b", b"c"]
+
+
+def test_each_topic_that_records_come_from_is_asked_for_once(
+    fs: FaultyFileSystem, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interception, "IN_SLICES", 1)
+    monkeypatch.setattr(interception, "TOPICS_AT_ONCE", 10)
+    topics = [f"t{number}" for number in range(35)]
+    nacked = Nacked("g", tuple((topic, 0, offset) for topic in topics for offset in range(3)))
+    broker = broker_with(fs, clock, lambda put: Redirect(put.batch, nacked=nacked))
+    sender = Sender(*(("read", "topic", topic) for topic in topics))
+    batch = marked(b"a", b"b")
+    with pytest.raises(TakesLongError) as caught:
+        broker.append(partition_of(broker, "t"), batch, 0, sender=sender)
+    steps = caught.value.steps(batch)
+    pauses = 0
+    try:
+        while True:
+            work = next(steps)
+            assert work is None
+            pauses += 1
+    except StopIteration as made:
+        prepared = made.value
+    assert pauses >= 3
+    assert sender.asked == [("read", "topic", topic) for topic in topics]
+    broker.append(partition_of(broker, "t"), batch, 0, prepared=prepared, sender=sender)
+    sender.uses.remove(("read", "topic", "t30"))
+    with pytest.raises(TakesLongError) as again:
+        broker.append(partition_of(broker, "t"), marked(b"c", b"d"), 0, sender=sender)
+    with pytest.raises(BrokerError) as refused:
+        list(again.value.steps(marked(b"c", b"d")))
+    assert refused.value.fault is Fault.TOPIC_AUTHORIZATION_FAILED

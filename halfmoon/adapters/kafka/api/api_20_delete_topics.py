@@ -17,7 +17,7 @@ from halfmoon.adapters.kafka.lookup import changeable
 from halfmoon.adapters.kafka.mutations import Mutations
 from halfmoon.adapters.kafka.protocol import DeleteTopicsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.adapters.tcp.access import CLUSTER
+from halfmoon.adapters.tcp.access import CLUSTER, check_views
 from halfmoon.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ def delete_topics(ctx: Context, request: Any) -> Slices[object]:
         try:
             if ctx.core.catalog.topic_by_id(topic.id) is not topic:  # somebody else was quicker
                 raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
+            if ctx.rights is not None:
+                check_views(ctx.rights, topic, ctx.core.catalog)
             mutations.take(len(topic.partitions))
             ctx.core.administration.delete_topic(topic)
         except BrokerError as error:
