@@ -227,7 +227,7 @@ def _read_pem(path: str) -> str:
     data = Path(os.path.expanduser(path)).read_bytes()  # noqa: PTH111 (a name that Path would change)
     if PEM.encode() not in data:
         raise ValueError(_make_pem(path, "no PEM"))
-    return data.decode("ascii", "replace")
+    return data.decode("ascii", "ignore")  # comments may be in any language
 
 
 def _make_pem(path: str, kind: str) -> str:

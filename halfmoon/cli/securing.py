@@ -14,17 +14,16 @@ from halfmoon.cli.errors import CliError
 
 def context(security: Security) -> ssl.SSLContext:
     """Raises CliError."""
-    made = ssl.create_default_context()
-    made.check_hostname = security.checks_name
     try:
-        if security.authorities:
-            # Ours alone: the default ones would let in whoever has a certificate of any of them.
-            made = ssl.create_default_context(cadata=security.authorities)
-            made.check_hostname = security.checks_name
+        # With authorities of its own alone: the machine's would let in whoever has a certificate of any of them.
+        made = ssl.create_default_context(cadata=security.authorities or None)
+        made.check_hostname = security.checks_name
         if security.chain:
             _load_chain(made, security)
     except ssl.SSLError as error:
         raise CliError(f"--command-config: a certificate or its key: {said(error)}") from None
+    except (TypeError, ValueError) as error:
+        raise CliError(f"--command-config: a certificate or its key is no PEM: {error}") from None
     return made
 
 

@@ -5,9 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from halfmoon.cli.command_config import PLAINTEXT, Security, parse, properties, read
 from halfmoon.cli.errors import CliError
+from halfmoon.cli.securing import context, kafka_python
+from tests.security.authority import Authority
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -17,6 +25,11 @@ FILES = {
     "chain.pem": "-----BEGIN CERTIFICATE-----\nchain",
     "both.pem": "-----BEGIN PRIVATE KEY-----\nkey\n-----BEGIN CERTIFICATE-----\nchain",
 }  # fmt: skip
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
 
 
 def parsed(text: str) -> Security:
@@ -132,8 +145,8 @@ def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(f"security.protocol=SSL\nssl.truststore.location={store}\n")
     with pytest.raises(CliError, match=r"client.properties: .*store.jks is no PEM, expected PEM: keytool"):
         read(file)
-    store.write_text(FILES["ca.pem"])
-    assert read(file).authorities == FILES["ca.pem"]
+    store.write_text(f"# Autorität\n{FILES['ca.pem']}")
+    assert read(file).authorities == f"# Autoritt\n{FILES['ca.pem']}"
     assert capsys.readouterr().err == ""
     file.write_text(LOGIN + "sasl.username=a\nsasl.password=b")
     file.chmod(0o644)
@@ -142,3 +155,31 @@ def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_bytes(b"\xff")
     with pytest.raises(CliError, match="not UTF-8"):
         read(file)
+
+
+@pytest.mark.parametrize("security", [
+    Security("SSL", authorities="nonsense"), Security("SSL", authorities="ä"),
+    Security("SSL", authorities="-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"),
+    Security("SSL", chain="nonsense", key="nonsense"),
+])  # fmt: skip
+def test_what_is_no_certificate(security: Security) -> None:
+    with pytest.raises(CliError, match="--command-config: a certificate or its key"):
+        context(security)
+
+
+def test_a_key_with_a_password(authority: Authority) -> None:
+    """It is never asked for at the terminal."""
+    pair = authority.pair("client")
+    key = load_pem_private_key(Path(pair["key"]).read_bytes(), None)
+    sealed = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"right")).decode()
+    chain = Path(pair["cert"]).read_text()
+    context(Security("SSL", chain=chain, key=sealed, key_password="right"))
+    with pytest.raises(CliError, match="a certificate or its key"):
+        context(Security("SSL", chain=chain, key=sealed, key_password="wrong"))
+    with pytest.raises(CliError, match=r"ssl\.key\.password"):
+        context(Security("SSL", chain=chain, key=sealed))
+
+
+def test_a_token_is_not_for_kafka_python() -> None:
+    with pytest.raises(CliError, match="delegation token"):
+        kafka_python(Security("SASL_SSL", "SCRAM-SHA-512", "id", "hmac", is_token=True))

@@ -14,6 +14,7 @@ from halfmoon.adapters.kafka.api import api_18502_messages as messages
 from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.api.api_18_api_versions import answer
 from halfmoon.adapters.kafka.registry import ApiTable
+from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.connect import admin
 from halfmoon.testing import Broker
 
@@ -61,7 +62,7 @@ def test_places_that_are_nowhere(halfmoon_broker: Broker, partition: int, offset
 
 @pytest.mark.parametrize("wrong", [{"key": ""}, {"key": "aw==", "most": 0}, {"key": "aw==", "most": -1}])
 def test_find_nothing_or_none(halfmoon_broker: Broker, halfmoon_topic: str, wrong: dict[str, Any]) -> None:
-    with admin(halfmoon_broker.bootstrap_servers) as client:
+    with admin(Brokers(halfmoon_broker.bootstrap_servers)) as client:
         client.create_topics({halfmoon_topic: {"num_partitions": 1}})
     body = {"type": "find", "topic": halfmoon_topic, **wrong}
     assert ask(halfmoon_broker, json.dumps(body).encode())["fault"] == "INVALID_REQUEST"
