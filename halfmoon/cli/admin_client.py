@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halfmoon.cli.brokers import Address
 from halfmoon.cli.command_config import PLAINTEXT, Security
+from halfmoon.cli.config_sources import NOT_ITS_OWN, source
 from halfmoon.cli.kafka_connection import Connection
 from halfmoon.kafka_wire.messages import REQUESTS
 from halfmoon.services.groups.consumer_protocol import parse_assignment
@@ -38,14 +39,6 @@ READY_PAUSE_S = 0.1
 
 RESOURCES = {"TOPIC": 2, "BROKER": 4, "GROUP": 32}
 SET, DELETE = 0, 1
-SOURCES = (
-    "UNKNOWN", "DYNAMIC_TOPIC_CONFIG", "DYNAMIC_BROKER_CONFIG", "DYNAMIC_DEFAULT_BROKER_CONFIG",
-    "STATIC_BROKER_CONFIG", "DEFAULT_CONFIG", "DYNAMIC_BROKER_LOGGER_CONFIG", "DYNAMIC_CLIENT_METRICS_CONFIG",
-    "DYNAMIC_GROUP_CONFIG",
-)  # fmt: skip
-"""Of a configuration's value, by number (DescribeConfigsResponse.ConfigSource)."""
-NOT_ITS_OWN = ("DYNAMIC_DEFAULT_BROKER_CONFIG", "STATIC_BROKER_CONFIG", "DEFAULT_CONFIG")
-"""Sources of values that a resource has not been given itself."""
 
 Offsets = dict["TopicPartition", int]
 
@@ -204,7 +197,7 @@ class AdminClient:
         ]
         found: dict[str, dict[str, dict[str, str]]] = {}
         for result in self._any.ask(DESCRIBE_CONFIGS, resources=asked).results:
-            rows = {row.name: {"value": row.value, "source": _source(row)} for row in result.configs}
+            rows = {row.name: {"value": row.value, "source": source(row)} for row in result.configs}
             found[result.resource_name] = {
                 name: row for name, row in rows.items() if every or row["source"] not in NOT_ITS_OWN
             }
@@ -391,12 +384,6 @@ def _by_topic(queues: Iterable[TopicPartition]) -> dict[str, list[int]]:
 def _is_ready(topic: dict[str, Any]) -> bool:
     leaders = [part["leader_id"] for part in topic["partitions"]]
     return not topic["error_code"] and bool(leaders) and min(leaders) >= 0
-
-
-def _source(row: Any) -> str:
-    if row.config_source < 0:  # an old broker's answer
-        return "DEFAULT_CONFIG" if row.is_default else "DYNAMIC_TOPIC_CONFIG"
-    return SOURCES[row.config_source] if row.config_source < len(SOURCES) else SOURCES[0]
 
 
 def _described(found: Any, members: list[dict[str, Any]]) -> dict[str, Any]:
