@@ -86,8 +86,8 @@ def secret(
 ) -> None:
     """Set the secret key of a user's RocketMQ clients.
 
-    The access key is the user's name. The broker gets the secret as it is and keeps it encrypted: use TLS, or run this on
-    the broker's machine.
+    The access key is the user's name. The broker gets the secret as it is and keeps it encrypted: use TLS, or run this
+    on the broker's machine.
     """
     if not rocketmq:
         raise typer.BadParameter("which secret? --rocketmq is the only kind")
