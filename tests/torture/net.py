@@ -36,7 +36,7 @@ class _Transport:
         self.closed = False
 
     def get_extra_info(self, name: str) -> Any:
-        return {"peername": ("10.0.0.9", 40_000), "sockname": ("10.0.0.1", 9092)}[name]
+        return {"peername": ("10.0.0.9", 40_000), "sockname": ("10.0.0.1", 9092)}.get(name)
 
     def set_write_buffer_limits(self, high: int) -> None:
         pass

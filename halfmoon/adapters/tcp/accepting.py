@@ -146,6 +146,7 @@ class Door:
 
     async def _connect(self, arrival: Arrival, tls: Tls | None) -> None:
         """Hand the socket to the loop; once the handshake is over, the arrival's connection is there."""
+        arrival.is_handed = True
         gate = self._gate
         timeout_s = gate.newcomers.timeout_ms / 1000
         if tls is None:
@@ -176,6 +177,8 @@ class Arrival:
         """Closed, or a connection of the protocol's now."""
         self.task: asyncio.Task[None] | None = None
         """While its handshake runs."""
+        self.is_handed = False
+        """The loop has the socket, and closes it."""
         self._waits = False
         """For its first byte."""
 
@@ -227,10 +230,10 @@ class Arrival:
         self._stop_waiting()
         self._gate.newcomers.remove(self)
         self._gate.leave(self)
-        if self.task is None:
-            self.socket.close()
-        else:  # the transport has the socket, and closes it when it sees the end
+        if self.task is not None:
             self.task.cancel()
+        if not self.is_handed:
+            self.socket.close()
 
     def abort(self, reason: str) -> None:
         if not self.is_gone:

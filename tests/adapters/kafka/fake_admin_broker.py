@@ -17,6 +17,7 @@ from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.protocol import REQUESTS, RESPONSES, decode_request, decode_request_slices, encode_response
 from halfmoon.adapters.kafka.registry import ApiTable, Context, Deferred
 from halfmoon.adapters.kafka.slicing import settled
+from halfmoon.auth.principals import ANONYMOUS
 from halfmoon.config.settings import Settings, load_settings
 from halfmoon.core.catalog.owners import ThisNode
 from halfmoon.core.features import Features
@@ -242,6 +243,10 @@ class FakePeer:
     peer_host = "127.0.0.1"
     software = ""
     since_ms = 0
+    principal = ANONYMOUS
+    mechanism = ""
+    token_id = None
+    login = None
 
     def __init__(self) -> None:
         self.apis = ApiTable(registered())
