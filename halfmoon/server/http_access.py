@@ -87,7 +87,7 @@ class Visitors:
         if certificate is not None and self._rules is not None:
             try:
                 return user(self._rules.apply(subject(certificate)))
-            except ValueError as error:
+            except (AuthenticationError, ValueError) as error:
                 raise NotWhoTheySayError from error
         return ANONYMOUS
 

@@ -143,6 +143,14 @@ def test_by_certificate(secured: Secure, authority: Authority, auth: list[str]) 
     assert stranger.ask("/metrics")[0] == (401 if "basic" in auth else 403)
 
 
+def test_whose_certificate_makes_no_user_sees_nothing(secured: Secure, authority: Authority) -> None:
+    rules = "RULE:^CN=nobody$/nobody/"
+    tls = authority.pair("web") | {"client_ca": authority.path, "client_auth": "request", "principal_rules": rules}
+    found = secured(http=HTTP | {"tls": tls}, security=ROOT)
+    shown = Web(found, context=authority.client(authority.pair("prometheus")))
+    assert shown.ask("/metrics")[0] == 403
+
+
 def test_a_certificate_counts_only_where_it_is_to(secured: Secure, authority: Authority) -> None:
     tls = authority.pair("web") | {"client_ca": authority.path, "client_auth": "request", "principal_rules": RULES}
     found = secured(http=HTTP | {"tls": tls, "auth": ["basic"]}, security=ROOT)

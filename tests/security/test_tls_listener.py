@@ -274,6 +274,16 @@ def test_certificates_are_asked_for_and_need_not_be_there(serve: Serve, authorit
         assert users(broker) == ["User:CLIENT"]
 
 
+def test_whose_certificate_makes_no_user_is_closed(serve: Serve, authority: Authority) -> None:
+    """And is not taken for somebody who may do everything."""
+    rules = "RULE:^CN=nobody$/nobody/"
+    broker = serve(client_ca=authority.path, client_auth="require", principal_rules=rules)
+    mine = authority.client(authority.pair("client"))
+    with mine.wrap_socket(connected(broker), server_hostname="127.0.0.1") as stream:
+        assert was_closed(stream)
+    until(lambda: not users(broker))
+
+
 def test_who_is_let_in_stays(serve: Serve, authority: Authority) -> None:
     broker = serve({"authentication_timeout": "500ms"})
     with authority.client().wrap_socket(connected(broker), server_hostname="127.0.0.1") as stream:

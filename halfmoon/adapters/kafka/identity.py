@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from halfmoon.adapters.kafka.login import Authenticating, Sasl, State
 from halfmoon.adapters.tcp import connection as tcp
+from halfmoon.auth.errors import AuthenticationError
 from halfmoon.auth.principals import ANONYMOUS, Principal, user
 from halfmoon.auth.x500 import subject
 
@@ -71,6 +72,8 @@ class Identified(tcp.Connection):
         raise NotImplementedError
 
     def _begins(self, since_ms: int | None) -> None:
+        # First, so that whatever fails below leaves a stranger's rights, and not everything.
+        self._find_rights()
         if self._door.advertise:
             self.host, self.port = self._door.advertise
         if self.login is not None:
@@ -92,7 +95,7 @@ class Identified(tcp.Connection):
         assert self._door.rules is not None
         try:
             self.principal = user(self._door.rules.apply(subject(certificate)))
-        except ValueError as error:
+        except (AuthenticationError, ValueError) as error:
             self._close(f"its certificate: {error}")
         else:
             self.mechanism = "TLS"
