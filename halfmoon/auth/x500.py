@@ -1,18 +1,16 @@
 """The subject of a certificate, as Java's X500Principal.getName() writes it (RFC 2253): Kafka's name of a client that
 authenticates by TLS.
 
-DER is read here by hand, so that TLS needs no more than the standard library. Only what leads to the subject is read:
-the certificate has been verified before.
+Only what leads to the subject is read: the certificate has been verified before.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
+from halfmoon.auth.der import OID, SEQUENCE, SET, certificate_fields, elements, only
 from halfmoon.auth.errors import AuthenticationError
 
-_INTEGER, _OID, _SEQUENCE, _SET, _VERSION = 0x02, 0x06, 0x30, 0x31, 0xA0
 _KEYWORDS = {
     "2.5.4.3": "CN",
     "2.5.4.6": "C",
@@ -33,33 +31,34 @@ _ESCAPED = frozenset(',=+<>#;"\\')
 
 def subject(certificate: bytes) -> str:
     """Of a certificate in DER (`ssl.SSLSocket.getpeercert(binary_form=True)`). Raises AuthenticationError."""
-    whole = _only(certificate, _SEQUENCE)
-    tag, fields, _ = next(_elements(whole), (0, b"", b""))
-    if tag != _SEQUENCE:
-        raise AuthenticationError("the certificate is malformed")
-    found = [(tag, raw) for tag, _, raw in _elements(fields)]
-    if found and found[0][0] == _VERSION:
-        del found[0]
-    # Serial number, signature algorithm, issuer, validity, subject.
-    if len(found) < 5 or found[0][0] != _INTEGER:
-        raise AuthenticationError("the certificate is malformed")
-    return name(found[4][1])
+    try:
+        return _name(certificate_fields(certificate)[4].raw)
+    except ValueError as error:
+        raise AuthenticationError(f"the certificate is malformed: {error}") from None
 
 
 def name(encoded: bytes) -> str:
     """Of a Name in DER; empty for an empty one. Raises AuthenticationError."""
+    try:
+        return _name(encoded)
+    except ValueError as error:
+        raise AuthenticationError(f"the certificate's name is malformed: {error}") from None
+
+
+def _name(encoded: bytes) -> str:
+    """Raises ValueError."""
     parts = []
-    for tag, attributes, _ in _elements(_only(encoded, _SEQUENCE)):
-        if tag != _SET:
-            raise AuthenticationError("the certificate's name is malformed")
-        parts.append("+".join(_attribute(tag, content) for tag, content, _ in _elements(attributes)))
+    for attributes in elements(only(encoded, SEQUENCE)):
+        if attributes.tag != SET:
+            raise ValueError("a part of the name is no set")
+        parts.append("+".join(_attribute(tag, content) for tag, content, _ in elements(attributes.content)))
     return ",".join(reversed(parts))
 
 
 def _attribute(tag: int, content: bytes) -> str:
-    found = list(_elements(content))
-    if tag != _SEQUENCE or len(found) != 2 or found[0][0] != _OID:
-        raise AuthenticationError("the certificate's name is malformed")
+    found = list(elements(content))
+    if tag != SEQUENCE or len(found) != 2 or found[0].tag != OID:
+        raise ValueError("an attribute of the name has no type or no value")
     (_, oid, _), (kind, value, raw) = found
     dotted = _dotted(oid)
     keyword = _KEYWORDS.get(dotted)
@@ -83,7 +82,7 @@ def _escape(text: str) -> str:
 
 def _dotted(oid: bytes) -> str:
     if not oid or oid[-1] & 0x80:
-        raise AuthenticationError("the certificate's name is malformed")
+        raise ValueError("an attribute's type is cut off")
     numbers, number = [], 0
     for byte in oid:
         number = number << 7 | byte & 0x7F
@@ -92,30 +91,3 @@ def _dotted(oid: bytes) -> str:
             number = 0
     first = min(numbers[0] // 40, 2)
     return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
-
-
-def _only(encoded: bytes, tag: int) -> bytes:
-    """The content of the one element that this is."""
-    found = list(_elements(encoded))
-    if len(found) != 1 or found[0][0] != tag:
-        raise AuthenticationError("the certificate is malformed")
-    return found[0][1]
-
-
-def _elements(encoded: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """(tag, content, the whole element) of what stands one after the other."""
-    at = 0
-    while at < len(encoded):
-        begin = at
-        tag, length = encoded[at], encoded[at + 1] if at + 1 < len(encoded) else 0x80
-        at += 2
-        if length >= 0x80:
-            count = length & 0x7F
-            if not 1 <= count <= 4 or at + count > len(encoded):
-                raise AuthenticationError("the certificate is malformed")
-            length = int.from_bytes(encoded[at : at + count], "big")
-            at += count
-        if at + length > len(encoded):
-            raise AuthenticationError("the certificate is malformed")
-        yield tag, encoded[at : at + length], encoded[begin : at + length]
-        at += length
