@@ -146,15 +146,20 @@ class Door:
 
     async def _connect(self, arrival: Arrival, tls: Tls | None) -> None:
         """Hand the socket to the loop; once the handshake is over, the arrival's connection is there."""
-        arrival.is_handed = True
         gate = self._gate
-        timeout_s = gate.newcomers.timeout_ms / 1000
         if tls is None:
-            await gate.loop.connect_accepted_socket(lambda: self._make(arrival), arrival.socket)
+            try:
+                await gate.loop.connect_accepted_socket(lambda: self._make(arrival), arrival.socket)
+            except OSError as error:
+                arrival.abort(f"it cannot be read from: {error}")
             return
+        arrival.is_handed = True
         try:
             await gate.loop.connect_accepted_socket(
-                lambda: self._make(arrival), arrival.socket, ssl=tls.current, ssl_handshake_timeout=timeout_s
+                lambda: self._make(arrival),
+                arrival.socket,
+                ssl=tls.current,
+                ssl_handshake_timeout=gate.newcomers.timeout_ms / 1000,
             )
         except (OSError, asyncio.CancelledError) as error:
             late = arrival.is_gone or isinstance(error, TimeoutError | ConnectionAbortedError)
@@ -178,7 +183,7 @@ class Arrival:
         self.task: asyncio.Task[None] | None = None
         """While its handshake runs."""
         self.is_handed = False
-        """The loop has the socket, and closes it."""
+        """The loop has the socket for a handshake, and closes it, however that ends."""
         self._waits = False
         """For its first byte."""
 
