@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.adapters.kafka.login import FAILED_MS, LONGEST_REQUEST, LONGEST_WITH_TOKEN, Sasl, State
+from halfmoon.adapters.kafka.login import FAILED_MS, LONGEST_REQUEST, LONGEST_WITH_TOKEN, MOST_VERIFIED, Sasl, State
 from halfmoon.adapters.kafka.mechanisms import beginner
 from halfmoon.auth.principals import ANONYMOUS, user
 from halfmoon.auth.scram import MECHANISMS, SHA_256, Found, Mechanism, ScramClient, make_credential
@@ -305,6 +305,23 @@ def test_a_client_that_leaves_while_its_password_is_looked_at(rig: SaslRig) -> N
     rig.turns()
     assert login.state in (State.IN, State.TOKENS)
     assert len(rig.server.newcomers) == 0
+
+
+def test_few_passwords_wait_for_a_thread(rig: SaslRig) -> None:
+    """Who comes beyond them hears nothing of his password, which may be right."""
+    clients = [rig.client() for _ in range(MOST_VERIFIED + 1)]
+    for client in clients:
+        client.ask(HANDSHAKE, 1, mechanism="PLAIN")
+        client.feed(client.encode(AUTHENTICATE, 2, auth_bytes=b"\0alice\0secret"))
+    *first, last = clients
+    assert all(client.connection.login is not None and client.connection.login.busy for client in first)
+    rig.wait()
+    assert last.answers() == []
+    assert last.transport.closed
+    rig.turns()
+    assert {answer.error_code for client in first for answer in client.answers()} == {0}
+    assert rig.counts == {("PLAIN", "ok"): MOST_VERIFIED}
+    assert logs_in(rig.client(), "alice", "secret", "PLAIN").error_code == 0
 
 
 def test_the_time_to_authenticate_is_limited(rig: SaslRig) -> None:

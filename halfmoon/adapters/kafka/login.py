@@ -37,6 +37,9 @@ FAILED_MS = 100
 more by chance."""
 REAUTHENTICATION_MS = 1_000
 """Nobody authenticates again sooner after the last time (Kafka: ChannelBuilder, KIP-368)."""
+MOST_VERIFIED = 64
+"""Passwords that wait for a thread or are looked at in one, of all clients of a listener. Each takes milliseconds, and
+what the broker reads and writes waits for the same threads."""
 LONGEST_REQUEST = 64 << 10
 LONGEST_WITH_TOKEN = 512 << 10
 """Where access tokens are taken (Kafka: sasl.server.max.receive.size)."""
@@ -56,6 +59,8 @@ class Sasl(Struct):
     """How long a session lasts; None: as long as its credential."""
     counted: Callable[[str, str], None] = lambda mechanism, result: None
     """Called with the mechanism, and `ok` or `failed`."""
+    verified: int = 0
+    """Passwords that are being looked at, or wait for it."""
 
     @property
     def longest_request(self) -> int:
@@ -214,10 +219,16 @@ class Authenticating:
         if isinstance(answer, bytes):
             self._stepped(exchange, answer, done)
             return
+        sasl = self._sasl
+        if sasl.verified >= MOST_VERIFIED:  # no word about its password: to clients that would be final
+            self._close(lambda: None, "too many others authenticate just now")
+            return
         self.busy = True
+        sasl.verified += 1
 
         def looked(result: object, error: BaseException | None) -> None:
             self.busy = False
+            sasl.verified -= 1
             if isinstance(result, bytes):
                 self._stepped(exchange, result, done)
                 self._client.go_on()
@@ -259,7 +270,10 @@ class Authenticating:
         return min(left_ms, most_ms) if most_ms else left_ms
 
     def _turn_away(self, mechanism: str, reason: str, answer: Callable[[], object]) -> None:
+        self._sasl.counted(mechanism if mechanism in self._sasl.mechanisms else "other", "failed")
+        self._close(answer, f"authentication failed: {reason}")
+
+    def _close(self, first: Callable[[], object], reason: str) -> None:
         self.state = State.FAILED
         self._exchange = None
-        self._sasl.counted(mechanism if mechanism in self._sasl.mechanisms else "other", "failed")
-        self._client.close_later(FAILED_MS * (1 + self._sasl.jitter()), answer, f"authentication failed: {reason}")
+        self._client.close_later(FAILED_MS * (1 + self._sasl.jitter()), first, reason)
