@@ -34,9 +34,9 @@ def main() -> int:
     settings = (STRICT if options.strict else SETTINGS) | (LISTENERS if options.rocketmq else {})
     print(f"seed {options.seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder, BrokerProcess(Path(folder), **settings) as broker:
-        canaries = [Canary(broker.address)]
+        canaries = [Canary(broker.address, broker.cpu_s)]
         if options.rocketmq:
-            canaries.append(RemoteCanary(broker.rocketmq, broker.names))
+            canaries.append(RemoteCanary(broker.rocketmq, broker.names, broker.cpu_s))
         for canary in canaries:
             canary.start()
         with MemoryWatch(broker) as memory, ExitStack() as stack:

@@ -10,6 +10,7 @@ import json
 import struct
 import time
 import zlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tests.fuzz.canary import DEADLINE_S, VALUE_BYTES, Canary
@@ -236,8 +237,8 @@ class RemoteCanary(Canary):
 
     topic = "rocketmq-canary"
 
-    def __init__(self, address: tuple[str, int], names: tuple[str, int]) -> None:
-        super().__init__(address)
+    def __init__(self, address: tuple[str, int], names: tuple[str, int], cpu_s: Callable[[], float]) -> None:
+        super().__init__(address, cpu_s)
         self._names = names
         self._kinds = itertools.cycle((JSON, ROCKETMQ))
 
@@ -255,7 +256,7 @@ class RemoteCanary(Canary):
         held = reader.say(PULL, pulling(self.topic, offset, suspend_ms=4000))
         sent = self._asked(writer, SEND, sending(self.topic, properties=f"UNIQ_KEY\1{key.decode()}\2"), body)
         assert (sent.code, sent.fields.get("queueOffset")) == (SUCCESS, str(offset)), sent
-        begun = time.monotonic()
+        begun = self._cpu_s()
         pulled = reader.hear(held, DEADLINE_S)
         self._took(begun)
         if pulled.code == NOT_FOUND:  # the wait was over before the message came, because all of this machine was busy
@@ -275,7 +276,7 @@ class RemoteCanary(Canary):
         self._next_offset += 1
 
     def _asked(self, peer: Remote, code: int, fields: dict[str, str], body: bytes = b"") -> Command:
-        begun = time.monotonic()
+        begun = self._cpu_s()
         answer = peer.tell(code, fields, body, DEADLINE_S)
         self._took(begun)
         return answer

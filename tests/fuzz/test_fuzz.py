@@ -42,7 +42,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture(scope="module")
 def canary(broker: BrokerProcess) -> Iterator[Canary]:
-    canary = Canary(broker.address)
+    canary = Canary(broker.address, broker.cpu_s)
     canary.start()
     yield canary
     canary.stop()
@@ -71,7 +71,7 @@ def test_random_cases(broker, canary, memory, seed):
 
 def test_random_cases_where_every_record_is_looked_at(tmp_path: Path):
     with BrokerProcess(tmp_path, **STRICT) as broker:
-        canary = Canary(broker.address)
+        canary = Canary(broker.address, broker.cpu_s)
         canary.start()
         with MemoryWatch(broker) as memory:
             campaign = Campaign(broker, canary, memory, 20130704)

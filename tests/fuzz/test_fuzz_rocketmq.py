@@ -94,7 +94,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture(scope="module")
 def canaries(broker: BrokerProcess) -> Iterator[list[Canary]]:
-    canaries = [Canary(broker.address), RemoteCanary(broker.rocketmq, broker.names)]
+    canaries = [Canary(broker.address, broker.cpu_s), RemoteCanary(broker.rocketmq, broker.names, broker.cpu_s)]
     for canary in canaries:
         canary.start()
     yield canaries

@@ -73,7 +73,7 @@ FRAME_BYTES = 90 * MIB
 def test_a_hundred_large_requests_half_way(start, sent):
     """Each says 90 MiB and has sent a part. They would take 9 GB; the budget is 256 MiB, and the others go on."""
     broker = start(inflight_bytes="256MiB", max_request_bytes="100MiB", send_timeout="2s")
-    canary = Canary(broker.address)
+    canary = Canary(broker.address, broker.cpu_s)
     canary.start()
     beginning = struct.pack(">ihhih", FRAME_BYTES, 0, 7, 1, -1)
     with MemoryWatch(broker) as memory:
@@ -144,7 +144,7 @@ def old_data(start, tmp_path):
 def test_readers_of_old_data_that_take_nothing(old_data):
     """Thirty connections ask for 50 MiB each, and do not read it: 1.5 GB. A canary's fetches go on."""
     broker = old_data(fetch_buffer_bytes="64MiB")
-    canary = Canary(broker.address)
+    canary = Canary(broker.address, broker.cpu_s)
     canary.start()
     with MemoryWatch(broker) as memory:
         peers = [Peer(broker.address, receive_bytes=4096) for _ in range(READERS)]

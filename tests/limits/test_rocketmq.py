@@ -49,8 +49,6 @@ from tests.fuzz.remoting import (
 )
 
 MIB = 1 << 20
-DISTURBED_S = 3.0
-"""What nobody else waits for, whatever one client does. Generous, because CI shares its cores."""
 CONSUMERS = 1000
 CONSUMERS_MIB = 40
 
@@ -58,25 +56,25 @@ Start = Callable[..., BrokerProcess]
 
 
 @contextmanager
-def watched(broker: BrokerProcess) -> Iterator[tuple[MemoryWatch, Callable[[], float]]]:
-    """Its memory, and how long the canaries have waited at most; they go on, and nothing is logged as an error."""
-    canaries = [Canary(broker.address), RemoteCanary(broker.rocketmq, broker.names)]
+def watched(broker: BrokerProcess) -> Iterator[MemoryWatch]:
+    """Its memory, and canaries that must not notice anything; nothing is logged as an error."""
+    canaries = [
+        Canary(broker.address, broker.cpu_s),
+        RemoteCanary(broker.rocketmq, broker.names, broker.cpu_s),
+    ]
     for canary in canaries:
         canary.start()
     for canary in canaries:
         canary.wait_for_rounds(5)
-
-    def worst_s() -> float:
-        for canary in canaries:
-            canary.wait_for_rounds(3)
-        return max(canary.worst_s for canary in canaries)
-
     with MemoryWatch(broker) as memory:
         try:
-            yield memory, worst_s
+            yield memory
+            for canary in canaries:
+                canary.wait_for_rounds(3)
         finally:
             waited_s = max(canary.worst_s for canary in canaries)
-            print(f"\n{memory.grown_bytes / MIB:.0f} MiB more; the canaries waited {waited_s * 1000:.0f} ms at most")
+            grown, waited_ms = memory.grown_bytes / MIB, waited_s * 1000
+            print(f"\n{grown:.0f} MiB more; a canary waited for {waited_ms:.0f} ms of the broker's work at most")
             for canary in canaries:
                 canary.stop()
     broker.check()
@@ -172,7 +170,7 @@ def test_a_thousand_consumers_that_wait(start: Start):
 def test_pulls_that_one_connection_has_held(start: Start):
     """Each takes some kilobytes, and one message wakes them all at once."""
     broker = start(rocketmq=True)
-    with watched(broker) as (memory, worst_s), Remote(broker.rocketmq) as peer:
+    with watched(broker) as memory, Remote(broker.rocketmq) as peer:
         name = topic(peer, "t")
         one = request(PULL, 1, pulling(name, 0, suspend_ms=30_000))
         peer.socket.settimeout(10)
@@ -184,7 +182,6 @@ def test_pulls_that_one_connection_has_held(start: Start):
             writer.well(SEND, sending(name), b"x")
         heard(peer, 30_000)
         assert memory.grown_bytes < 48 * MIB
-        assert worst_s() < DISTURBED_S
 
 
 @pytest.mark.parametrize(
@@ -194,7 +191,7 @@ def test_pulls_that_one_connection_has_held(start: Start):
 )
 def test_held_pulls_keep_what_they_need(start: Start, fields: dict[str, str], body: bytes, count: int):
     broker = start(rocketmq=True)
-    with watched(broker) as (memory, _), ExitStack() as stack:
+    with watched(broker) as memory, ExitStack() as stack:
         peers = [stack.enter_context(Remote(broker.rocketmq)) for _ in range(count)]
         name = topic(peers[0], "t")
         one = request(PULL, 1, pulling(name, 0, suspend_ms=30_000) | fields, body)
@@ -223,7 +220,7 @@ def messages_with_a_key(peer: Remote) -> dict[str, str]:
 def test_answers_that_a_client_has_not_read_yet(start: Start):
     """Queries by key, of up to 8 MiB each, are worked out long before the first is sent."""
     broker = start(rocketmq=True)
-    with watched(broker) as (memory, _), Remote(broker.rocketmq) as writer, Remote(broker.rocketmq) as peer:
+    with watched(broker) as memory, Remote(broker.rocketmq) as writer, Remote(broker.rocketmq) as peer:
         query = messages_with_a_key(writer)
         peer.send(request(QUERY, 1, query) * 40)
         assert {answer.code for answer in heard(peer, 40)} == {SUCCESS}
@@ -232,7 +229,7 @@ def test_answers_that_a_client_has_not_read_yet(start: Start):
 
 def test_answers_that_many_clients_do_not_read(start: Start):
     broker = start(rocketmq=True)
-    with watched(broker) as (memory, _), ExitStack() as stack:
+    with watched(broker) as memory, ExitStack() as stack:
         writer = stack.enter_context(Remote(broker.rocketmq))
         query = messages_with_a_key(writer)
         for _ in range(8):
@@ -246,7 +243,7 @@ def test_answers_that_many_clients_do_not_read(start: Start):
 @pytest.mark.timeout(240)  # 50,000 answers: where others use the processors, too, a minute is not enough
 def test_questions_for_threads_leave_room_for_others(start: Start):
     broker = start(rocketmq=True)
-    with watched(broker) as (memory, worst_s), ExitStack() as stack:
+    with watched(broker) as memory, ExitStack() as stack:
         peers = [stack.enter_context(Remote(broker.rocketmq)) for _ in range(10)]
         name = topic(peers[0], "t")
         ask = request(QUERY, 1, said(topic=name, key="none"))
@@ -255,7 +252,6 @@ def test_questions_for_threads_leave_room_for_others(start: Start):
         for peer in peers:
             heard(peer, 5000)
         assert memory.grown_bytes < 64 * MIB
-        assert worst_s() < DISTURBED_S
 
 
 # -- filters ---------------------------------------------------------------------------------------------------------
@@ -268,18 +264,17 @@ def sql(number: int) -> str:
 
 def test_expressions_that_are_compiled(start: Start):
     broker = start(rocketmq=True)
-    with watched(broker) as (memory, worst_s), Remote(broker.rocketmq) as peer:
+    with watched(broker) as memory, Remote(broker.rocketmq) as peer:
         for number in range(60):
             data = {"topic": "t", "expressionType": "SQL92", "subString": sql(number)}
             peer.say(CHECK, {}, json.dumps({"subscriptionData": data}).encode())
         assert {answer.code for answer in heard(peer, 60)} == {SUCCESS}
         assert memory.grown_bytes < 32 * MIB
-        assert worst_s() < DISTURBED_S
 
 
 def test_filters_that_a_large_batch_was_read_with(start: Start):
     broker = start(rocketmq=True)
-    with watched(broker) as (memory, _), Remote(broker.rocketmq) as peer:
+    with watched(broker) as memory, Remote(broker.rocketmq) as peer:
         name = topic(peer, "t")
         batch = build_batch([(None, b"", 0, (("TAGS", b"a"),))] * 30_000)
         with Peer(broker.address) as kafka:
@@ -292,7 +287,7 @@ def test_filters_that_a_large_batch_was_read_with(start: Start):
 
 def test_filters_that_held_pulls_wait_with(start: Start):
     broker = start(rocketmq=True)
-    with watched(broker) as (memory, _), Remote(broker.rocketmq) as peer:
+    with watched(broker) as memory, Remote(broker.rocketmq) as peer:
         name = topic(peer, "t")
         for number in range(60):
             peer.say(PULL, pulling(name, 0, 30_000, wanted=sql(number)) | {"expressionType": "SQL92"})
@@ -306,7 +301,7 @@ def test_filters_that_held_pulls_wait_with(start: Start):
 def test_filters_that_let_nothing_through(start: Start):
     """The batch is opened in a thread, and too small to be kept open."""
     broker = start(rocketmq=True)
-    with watched(broker) as (memory, _), Remote(broker.rocketmq) as peer:
+    with watched(broker) as memory, Remote(broker.rocketmq) as peer:
         name = topic(peer, "t")
         chance = Random(8)
         batch = build_batch([(None, chance.randbytes(60), 0, ()) for _ in range(1200)], codec=1)
@@ -326,12 +321,11 @@ def test_filters_that_let_nothing_through(start: Start):
 def test_batches_of_very_many_messages(start: Start, count: int):
     """The larger one has more bytes than a topic takes. 700,000 fit into a frame, and stopped everybody for minutes."""
     broker = start(rocketmq=True)
-    with watched(broker) as (memory, worst_s), Remote(broker.rocketmq) as peer:
+    with watched(broker) as memory, Remote(broker.rocketmq) as peer:
         name = topic(peer, "t")
         body = batch_body((b"", b"")) * count
         assert peer.tell(SEND_BATCH, sending(name), body, 20.0).code in (SUCCESS, ILLEGAL)
         assert memory.grown_bytes < 128 * MIB
-        assert worst_s() < DISTURBED_S
 
 
 # -- members ---------------------------------------------------------------------------------------------------------
@@ -339,7 +333,7 @@ def test_batches_of_very_many_messages(start: Start, count: int):
 
 def test_groups_that_one_client_is_a_member_of(start: Start):
     broker = start(rocketmq=True)
-    with watched(broker) as (memory, _), Remote(broker.rocketmq) as peer:
+    with watched(broker) as memory, Remote(broker.rocketmq) as peer:
         for number in range(50):
             peer.tell(HEARTBEAT, {}, heartbeat("c", *(f"g{number}-{index}" for index in range(1000))))
         assert memory.grown_bytes < 12 * MIB
@@ -347,18 +341,17 @@ def test_groups_that_one_client_is_a_member_of(start: Start):
 
 def test_subscriptions_of_one_heartbeat(start: Start):
     broker = start(rocketmq=True)
-    with watched(broker) as (memory, worst_s), Remote(broker.rocketmq) as peer:
+    with watched(broker) as memory, Remote(broker.rocketmq) as peer:
         subscriptions = [{"topic": str(index)} for index in range(970)]
         groups = [f"g{index}" for index in range(900)]
         peer.socket.settimeout(10)
         peer.tell(HEARTBEAT, {}, heartbeat("c", *groups, subscriptionDataSet=subscriptions), 20.0)
         assert memory.grown_bytes < 128 * MIB
-        assert worst_s() < DISTURBED_S
 
 
 def test_names_that_clients_have(start: Start):
     broker = start(rocketmq=True)
-    with watched(broker) as (memory, _), ExitStack() as stack:
+    with watched(broker) as memory, ExitStack() as stack:
         for number in range(40):
             peer = stack.enter_context(Remote(broker.rocketmq))
             peer.tell(HEARTBEAT, {}, heartbeat(f"{number}" + "c" * 1_500_000, "g"))
@@ -369,7 +362,7 @@ def test_names_that_clients_have(start: Start):
 
 def test_locks_that_one_client_has(start: Start):
     broker = start(rocketmq=True)
-    with watched(broker) as (memory, _), Remote(broker.rocketmq) as peer:
+    with watched(broker) as memory, Remote(broker.rocketmq) as peer:
         for number in range(40):
             queue = {"topic": "t" * 2_000_000, "brokerName": "halfmoon", "queueId": number}
             wanted = {"consumerGroup": f"g{number}", "clientId": "c", "mqSet": [queue]}
@@ -383,7 +376,7 @@ def test_locks_that_one_client_has(start: Start):
 
 def test_members_that_do_not_read_what_they_are_told(start: Start):
     broker = start(rocketmq=True)
-    with watched(broker) as (memory, _), ExitStack() as stack:
+    with watched(broker) as memory, ExitStack() as stack:
         peers = [stack.enter_context(Remote(broker.rocketmq, receive_bytes=4096)) for _ in range(40)]
         for number, peer in enumerate(peers):
             peer.say(HEARTBEAT, {}, heartbeat(f"c{number}", "g" * 1_000_000))
@@ -395,7 +388,7 @@ def test_members_that_do_not_read_what_they_are_told(start: Start):
 def test_clients_that_do_not_answer_what_they_are_asked(start: Start):
     broker = start(rocketmq=True)
     with (
-        watched(broker) as (memory, _),
+        watched(broker) as memory,
         Remote(broker.rocketmq, receive_bytes=4096) as deaf,
         Remote(broker.rocketmq) as peer,
     ):
