@@ -134,7 +134,9 @@ def test_order_is_kept_between_python_and_java(clients: Clients, python: Callabl
             producer.send(Message(topic, f"{key}:{value}".encode()), select=by_hash, key=key)
     until(lambda: shared(owners([java], [first, second], topic)), 60)
     until(lambda: all(len(values[key]) >= 20 for key in "abcdefghijkl"), 30)
-    assert dict(values) == {key: list(range(20)) for key in "abcdefghijkl"}
+    # A message may come again where its queue was handed over in the midst of it: Java's client says how far it is
+    # before it waits for its listener (RebalancePushImpl). None comes before one that was sent earlier.
+    assert {key: list(dict.fromkeys(values[key])) for key in values} == {key: list(range(20)) for key in "abcdefghijkl"}
 
 
 def test_a_key_goes_to_the_same_queue_from_both(clients: Clients, python: Callable[..., Any]) -> None:
