@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import chance, java_options
+from tests.slices import checked_snapshots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +43,12 @@ class _KafkaPythonSocket(socket.socket):
 
     def __del__(self) -> None:
         self.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _snapshots_are_checked() -> Iterator[None]:
+    with checked_snapshots():
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

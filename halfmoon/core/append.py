@@ -108,6 +108,7 @@ class Appender:
         if producer_id >= 0:
             if producers is None:
                 producers = partition.producers = Producers()
+                partition.saved = None
             if transactional or partition.transactions is not None:
                 self._check_transaction(producer, partition, header)
             repeated = producers.check(producer_id, header.producer_epoch, header.base_sequence, span)
@@ -128,9 +129,11 @@ class Appender:
                 end = self._store(partition, batch, span, span, max_ms, now_ms, keyed=keyed)
         except BrokerError as error:
             if producers is not None and error.fault is Fault.KAFKA_STORAGE_ERROR:
+                partition.saved = None
                 producers.refused(producer_id, header.producer_epoch, header.base_sequence, now_ms)
             raise
         if producers is not None:
+            partition.saved = None
             producers.appended(producer_id, header.producer_epoch, header.base_sequence, span, base_offset, end, now_ms)
         if transactional:
             partition.transaction_began(producer_id, base_offset)
@@ -301,6 +304,7 @@ class Appender:
                 self.indexed, partition, batch, position, provenance, base_offset, span, now_ms, due_ms, part, parts
             )
         partition.next_offset = base_offset + span
+        partition.saved = None
         topic = partition.topic
         traffic = topic.traffic or self._traffic.of(topic)
         traffic.in_bytes += len(batch)

@@ -236,7 +236,7 @@ class CleanFiles:
             if partition.moved_upto:
                 for low, high, start in partition.cleaned:
                     if start in self.lost:
-                        partition.queue.lose(max(low, partition.start_offset), high)
+                        partition.lose(max(low, partition.start_offset), high)
                 self.attach(partition)
 
     def _open(self, start: int, catalog: Catalog) -> CleanFile:
@@ -252,7 +252,7 @@ class CleanFiles:
                 for low, high in lost if of_file == start else ():
                     lost_from, lost_to = max((key, begin), low), min((key, end), high)
                     if lost_from < lost_to:
-                        partition.queue.lose(max(lost_from[1], partition.start_offset), lost_to[1])
+                        partition.lose(max(lost_from[1], partition.start_offset), lost_to[1])
         return CleanFile(segment, built)
 
     def _salvage(self, catalog: Catalog) -> None:

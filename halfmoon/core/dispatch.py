@@ -13,8 +13,10 @@ What it freezes becomes an index file, written in a thread; until the file is th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import partial
+from itertools import islice
+from operator import itemgetter
 from typing import NamedTuple
 
 from halfmoon.core.catalog.topics import Partition
@@ -36,8 +38,14 @@ class Appended(NamedTuple):
     store_ms: int
 
 
+CLOSED_AT_ONCE = 1_000
+ADOPTED_AT_ONCE = 1_000
+"""Partitions: about two milliseconds."""
+
+
 class Frozen(NamedTuple):
-    """Tails closed at `end`, to become an index file; with it the snapshot that is true there, if one was asked for."""
+    """Tails closed at `end`, to become an index file; with it the snapshot that is true there, if one was asked for.
+    The last one's runs may not all be there yet (`Dispatch.closing`)."""
 
     start: int
     end: int
@@ -55,6 +63,9 @@ class Dispatch:
         """Waiting to be written, oldest first."""
         self._points: deque[tuple[int, bytes | None]] = deque()
         self._growing: dict[Partition, None] = {}
+        self.closing: dict[Partition, None] = {}
+        """Tails that end at the last freeze point, and are not closed yet: there may be 100,000. Each is closed before
+        anything is added behind it."""
         self._newest_store_ms = 0
         self.rows = 0
         """Batches made visible since the last freeze."""
@@ -69,15 +80,17 @@ class Dispatch:
 
     def run(self, appended: Collection[Appended], upto: int, arrivals: dict[Partition, int]) -> None:
         """Make `appended` visible; afterwards everything below `upto` is. Adds up the arrived bytes by partition."""
-        points, growing = self._points, self._growing
+        points = self._points
         self.rows += len(appended)
         store_ms = self.last_store_ms
         for batch in appended:
             partition, base_offset, span, position, length, max_ms, store_ms = batch
             while points and position >= points[0][0]:
                 self._freeze(*points.popleft())
+            if partition in self.closing:
+                self._close((partition,))
             partition.queue.add(base_offset, span, position, length, max_ms)
-            growing[partition] = None
+            self._growing[partition] = None
             if store_ms > self._newest_store_ms:
                 self._newest_store_ms = store_ms
             arrivals[partition] = arrivals.get(partition, 0) + length
@@ -87,18 +100,29 @@ class Dispatch:
             self._freeze(*points.popleft())
 
     def _freeze(self, position: int, checkpoint: bytes | None) -> None:
-        runs = []
-        for partition in self._growing:
-            run = partition.queue.freeze()
-            if run is not None:
-                runs.append((partition, run))
-        runs.sort(key=lambda entry: _key(entry[0]))
-        self._growing.clear()
+        self._close(list(self.closing))
+        self.closing, self._growing = self._growing, {}
         self.rows = 0
         if position > self.frozen_position or checkpoint is not None:
-            self.frozen.append(Frozen(self.frozen_position, position, self._newest_store_ms, runs, checkpoint))
+            self.frozen.append(Frozen(self.frozen_position, position, self._newest_store_ms, [], checkpoint))
         self.frozen_position = position
         self._newest_store_ms = 0
+        self.close_some()
+
+    def close_some(self) -> None:
+        """A slice of the tails that are to be closed."""
+        self._close(list(islice(self.closing, CLOSED_AT_ONCE)))
+
+    def close_all(self) -> None:
+        self._close(list(self.closing))
+
+    def _close(self, partitions: Collection[Partition]) -> None:
+        closing = self.closing
+        for partition in partitions:
+            del closing[partition]
+            run = partition.queue.freeze()
+            if run is not None:
+                self.frozen[-1].runs.append((partition, run))
 
 
 def _key(partition: Partition) -> Key:
@@ -107,17 +131,18 @@ def _key(partition: Partition) -> Key:
 
 def write_index(fs: FileSystem, frozen: Frozen) -> IndexFile:
     """Write what was frozen, one file; meant for a thread. Raises OSError."""
-    return index.write(
-        fs, frozen.start, frozen.end, frozen.newest_store_ms, [(_key(p), [run]) for p, run in frozen.runs]
-    )
+    runs = sorted(((_key(partition), [run]) for partition, run in frozen.runs), key=itemgetter(0))
+    return index.write(fs, frozen.start, frozen.end, frozen.newest_store_ms, runs)
 
 
-def adopt(frozen: Frozen, file: IndexFile) -> None:
-    """Serve the frozen rows from their file from now on, and give the memory back."""
-    for partition, run in frozen.runs:
+def adopt(frozen: Frozen, file: IndexFile) -> Iterator[None]:
+    """Serve the frozen rows from their file from now on, and give the memory back: in slices."""
+    for at, (partition, run) in enumerate(frozen.runs, 1):
         new = file.runs.get(_key(partition))
         if new is not None:
             partition.queue.replace(partial(_has, run.columns), new)
+        if not at % ADOPTED_AT_ONCE:
+            yield
 
 
 def _has(columns: Columns, run: Run) -> bool:

@@ -16,6 +16,9 @@ from halfmoon.core.storage.files import FileSystem
 from halfmoon.core.storage.index import IndexFile, Key, Run
 from halfmoon.core.storage.segment import Segment
 
+RUNS_AT_ONCE = 1_000
+"""That a slice takes from or gives to their partitions: about two milliseconds."""
+
 _start = attrgetter("start")
 
 
@@ -110,12 +113,14 @@ class IndexFiles:
             self._fs, files[0].start, files[-1].end, newest_store_ms, sorted(runs.items(), key=lambda entry: entry[0])
         )
 
-    def replace(self, old: Sequence[IndexFile], new: IndexFile, catalog: Catalog) -> None:
-        """Serve from the merged file, and remove its sources, but for those that are to be kept."""
-        for key, run in new.runs.items():
+    def replace(self, old: Sequence[IndexFile], new: IndexFile, catalog: Catalog) -> Iterator[None]:
+        """Serve from the merged file, in slices; then remove its sources, but for those that are to be kept."""
+        for at, (key, run) in enumerate(new.runs.items(), 1):
             partition = catalog.partition(*key)
             if partition is not None:
                 partition.queue.replace(lambda each: each.file in old, run)
+            if not at % RUNS_AT_ONCE:
+                yield
         for file in old:
             self.files.remove(file)
         self.add(new)
@@ -144,12 +149,14 @@ class IndexFiles:
             with contextlib.suppress(OSError):  # The next start removes it.
                 self._fs.remove(path)
 
-    def drop(self, file: IndexFile, catalog: Catalog) -> None:
+    def drop(self, file: IndexFile, catalog: Catalog) -> Iterator[None]:
         """The stretch of the log that this file covers goes, and with it the file, which is not removed here."""
-        for key in file.runs:
+        for at, key in enumerate(file.runs, 1):
             partition = catalog.partition(*key)
             if partition is not None:
                 partition.queue.forget(file)
+            if not at % RUNS_AT_ONCE:
+                yield
         self.files.remove(file)
         file.close()
 

@@ -204,7 +204,7 @@ class Kernel:
 
     def _segment_head(self, start: int) -> list[bytes]:
         """What has been true up to a new segment, for its head: so that the segments before it may go."""
-        data = snapshot.take(self.catalog, start, self.log.generation, producers=False)
+        data = snapshot.take(self.catalog, start, self.log.generation, producers=False, again=True)
         return [control.encode(part) for part in snapshot.parts(data)]
 
     # -- what it is ----------------------------------------------------------------------------------------------------

@@ -181,7 +181,7 @@ class Recovery:
         for key, end_offset in self._lost_runs:
             partition = self._catalog.partition(*key)
             if partition is not None and partition.next_offset < end_offset:
-                partition.queue.lose(partition.next_offset, end_offset)
+                partition.lose(partition.next_offset, end_offset)
                 partition.next_offset = end_offset
 
     def _choose(self, saved: Snapshot | None) -> Snapshot | None:
@@ -310,7 +310,7 @@ class Recovery:
         if partition is None:
             return
         if found.range is not None:
-            partition.source_next = max(partition.source_next, found.range.next_offset)
+            partition.passed(found.range.next_offset)
         if found.origin is not None:
             if payload is not None and frame.due_ms:
                 partition.wait(frame.base_offset, frame.span)
@@ -360,6 +360,7 @@ class Recovery:
     def _dispatch(self, upto: int) -> None:
         batches, self._batches = self._batches, []
         self.dispatch.run(batches, upto, {})
+        self.dispatch.close_all()
         while self.dispatch.frozen and not self._disk_is_full:
             frozen = self.dispatch.frozen[0]
             self._prove(frozen.end)
@@ -371,7 +372,8 @@ class Recovery:
                 self._disk_is_full = True  # housekeeping will try again; what is there can be read meanwhile
                 break
             self.dispatch.frozen.popleft()
-            adopt(frozen, file)
+            for _ in adopt(frozen, file):
+                pass
             self._indexes.add(file)
 
     # -- 4: nothing but the disk counts ------------------------------------------------------------------------------
@@ -388,4 +390,4 @@ class Recovery:
 def _lose_gap(partition: Partition, offset: int) -> None:
     """What the index leaves out before `offset` is lost, if anything is."""
     known = max(partition.queue.end_offset, partition.start_offset, partition.moved_upto)
-    partition.queue.lose(known, offset)
+    partition.lose(known, offset)

@@ -90,10 +90,10 @@ class Salvage:
         partition = self._catalog.partition(frame.topic_number, frame.partition) or self._make_partition(frame)
         if partition is None:
             return
-        partition.queue.lose(partition.next_offset, frame.base_offset)
+        partition.lose(partition.next_offset, frame.base_offset)
         if payload is None:
             end = frame.base_offset + frame.span
-            partition.queue.lose(frame.base_offset, end)
+            partition.lose(frame.base_offset, end)
             partition.next_offset = max(partition.next_offset, end)
             partition.began_epoch(frame.generation, frame.base_offset)
 
@@ -154,7 +154,7 @@ class Salvage:
                 continue
             if producer_id in partition.transactions.open:
                 lost = partition.next_offset
-                partition.queue.lose(lost, lost + 1)
+                partition.lose(lost, lost + 1)
                 partition.next_offset = lost + 1
                 partition.transaction_ended(
                     producer_id, epoch, lost, lost + 1, record.now_ms, committed=record.committed
@@ -203,11 +203,11 @@ class Salvage:
 
 
 def _reconcile_partition(partition: Partition, kept: PartitionState) -> None:
-    partition.queue.lose(partition.next_offset, kept.next_offset)
+    partition.lose(partition.next_offset, kept.next_offset)
     for low, high in kept.damaged:
-        partition.queue.lose(low, high)
+        partition.lose(low, high)
     partition.next_offset = max(partition.next_offset, kept.next_offset)
-    partition.source_next = max(partition.source_next, kept.source_next)
+    partition.passed(kept.source_next)
     if kept.pending is not None:
         partition.pending = PendingSet(kept.pending, kept.next_offset)
     partition.epochs = list(kept.epochs)

@@ -116,6 +116,12 @@ def jobs(broker: BareNode) -> None:
             job.done(result)
 
 
+def drop_oldest(broker: BareNode) -> None:
+    """The oldest segment goes, whatever is in it."""
+    for _ in broker.housekeeping._retention._drop_oldest():
+        pass
+
+
 def relay(broker: BareNode) -> None:
     """Turns and relays, until there is nothing left to move."""
     turn(broker)

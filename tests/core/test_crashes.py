@@ -20,6 +20,7 @@ from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.chance import trying
 from tests.core.bench import VirtualClock, batch, jobs, open_broker, read_all, sync, turn
+from tests.slices import small_slices
 
 PARTITIONS = 3
 STEPS = ["append", "large", "write", "begin", "run", "end", "sync", "retain"]
@@ -358,6 +359,18 @@ class Crashes(RuleBasedStateMachine):
                     assert model.sent[where][at] == value, f"{name}-{where}@{at}"
 
 
+class CrashesInSlices(Crashes):
+    """The same, as if there were very many partitions: jobs stop in the midst of what they do in the loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slices = small_slices()
+        self.slices.__enter__()
+
+    def teardown(self) -> None:
+        self.slices.__exit__(None, None, None)
+
+
 class CrashesWithInterval(Crashes):
     flush = "interval"
 
@@ -369,3 +382,5 @@ TestCrashes = Crashes.TestCase
 TestCrashes.settings = trying(60, 25)
 TestCrashesWithInterval = CrashesWithInterval.TestCase
 TestCrashesWithInterval.settings = trying(60, 25)
+TestCrashesInSlices = CrashesInSlices.TestCase
+TestCrashesInSlices.settings = trying(60, 25)

@@ -42,11 +42,11 @@ def test_tails_are_closed_exactly_at_the_point_asked_for(partitions: list[Partit
     dispatch.run([appended(b, 0, 260), appended(a, 1, 300)], 400, {})
     (frozen,) = dispatch.frozen
     assert (frozen.start, frozen.end, frozen.checkpoint) == (0, 250, b"checkpoint")
-    assert [partition for partition, _ in frozen.runs] == [a, c]
+    assert {partition for partition, _ in frozen.runs} == {a, c}
     assert dispatch.frozen_position == 250
     dispatch.freeze_at(400)
     dispatch.run((), 400, {})
-    assert [(f.start, f.end, [p for p, _ in f.runs]) for f in dispatch.frozen][1] == (250, 400, [a, b])
+    assert [(f.start, f.end, {p for p, _ in f.runs}) for f in dispatch.frozen][1] == (250, 400, {a, b})
 
 
 def test_a_point_that_is_reached_without_batches_still_says_how_far_all_is_indexed(partitions: list[Partition]) -> None:
@@ -89,7 +89,34 @@ def test_frozen_rows_are_served_from_their_file_once_it_is_there(partitions: lis
     before = a.queue.places(0, 1000, min_one=True)
     frozen = dispatch.frozen.popleft()
     file = write_index(new_fs(), frozen)
-    adopt(frozen, file)
+    assert list(adopt(frozen, file)) == []
     assert a.queue.places(0, 1000, min_one=True) == before
     assert [run.file for run in a.queue.runs()] == [file, None]
     assert list(file.runs) == [Key(a.topic.number, 0), Key(a.topic.number, 1)]
+
+
+def test_many_tails_are_closed_in_slices(partitions: list[Partition], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes meanwhile is behind the freeze point, and in no run of it."""
+    monkeypatch.setattr("halfmoon.core.dispatch.CLOSED_AT_ONCE", 1)
+    a, b, c = partitions
+    dispatch = Dispatch(0)
+    dispatch.run([appended(a, 0, 10), appended(b, 0, 110), appended(c, 0, 210)], 300, {})
+    dispatch.freeze_at(300)
+    dispatch.run((), 300, {})
+    assert list(dispatch.closing) == [b, c]
+    dispatch.run([appended(c, 1, 310), appended(a, 1, 410)], 500, {})
+    assert list(dispatch.closing) == [b]
+    dispatch.close_some()
+    assert not dispatch.closing
+    (frozen,) = dispatch.frozen
+    assert {partition: (run.first_offset, run.end_offset) for partition, run in frozen.runs} == {
+        a: (0, 1),
+        b: (0, 1),
+        c: (0, 1),
+    }
+    dispatch.freeze_at(500)
+    dispatch.run([appended(b, 1, 510)], 600, {})
+    dispatch.freeze_at(600)
+    dispatch.run((), 600, {})  # the freeze before is over by then
+    assert [len(frozen.runs) for frozen in dispatch.frozen] == [3, 2, 1]
+    assert [a.high_watermark, b.high_watermark, c.high_watermark] == [2, 2, 2]

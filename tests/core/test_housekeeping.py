@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from halfmoon.core import housekeeping as module
+from halfmoon.core import checkpoints
 from halfmoon.core.catalog import snapshot
-from halfmoon.core.housekeeping import due_start
+from halfmoon.core.retention import due_start
 from halfmoon.core.storage.log_files import segment_path
 from halfmoon.errors import BrokerError
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import SEGMENT, VirtualClock, jobs, open_broker, partition_of, read_all, send, sync, turn, values
+from tests.slices import small_slices
 
 DAY_MS = 86_400_000
 
@@ -129,7 +130,7 @@ def test_after_a_failure_of_the_log_nothing_is_begun(fs: FaultyFileSystem, clock
 def test_checkpoints_keep_a_restart_short(fs: FaultyFileSystem, clock: VirtualClock) -> None:
     broker = made(fs, clock)
     for _ in range(40):
-        clock.now_ms += module.CHECKPOINT_INTERVAL_MS
+        clock.now_ms += checkpoints.CHECKPOINT_INTERVAL_MS
         send(broker, "t", b"x" * 4_000)
         turn(broker)
     again = open_broker(fs.kill(), clock)
@@ -140,7 +141,7 @@ def test_checkpoints_keep_a_restart_short(fs: FaultyFileSystem, clock: VirtualCl
 
 def test_checkpoints_are_not_made_faster_than_their_interval(fs: FaultyFileSystem, clock: VirtualClock) -> None:
     broker = made(fs, clock)
-    clock.now_ms += module.CHECKPOINT_INTERVAL_MS
+    clock.now_ms += checkpoints.CHECKPOINT_INTERVAL_MS
     fill(broker, "t", 3)
     first = snapshot.load(fs)
     assert first is not None
@@ -152,9 +153,9 @@ def test_a_checkpoint_that_was_due_too_early_is_made_at_the_clocks_turn(
     fs: FaultyFileSystem, clock: VirtualClock
 ) -> None:
     broker = made(fs, clock)
-    clock.now_ms += module.CHECKPOINT_INTERVAL_MS
+    clock.now_ms += checkpoints.CHECKPOINT_INTERVAL_MS
     fill(broker, "t", 3)
-    clock.now_ms += module.CHECKPOINT_INTERVAL_MS - 1
+    clock.now_ms += checkpoints.CHECKPOINT_INTERVAL_MS - 1
     fill(broker, "t", 3)
     early = snapshot.load(fs)
     broker.housekeeping.turn()
@@ -178,10 +179,10 @@ def test_a_catalog_that_takes_long_to_encode_is_checkpointed_less_often(
         return take(*args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(snapshot, "take", slow_take)
-    clock.now_ms += module.CHECKPOINT_INTERVAL_MS
+    clock.now_ms += checkpoints.CHECKPOINT_INTERVAL_MS
     fill(broker, "t", 3)
     first = snapshot.load(fs)
-    clock.now_ms += 50 * module.CHECKPOINT_REST - 60
+    clock.now_ms += 50 * checkpoints.CHECKPOINT_REST - 60
     fill(broker, "t", 3)
     assert snapshot.load(fs) == first
     clock.now_ms += 60
@@ -193,16 +194,121 @@ def test_what_little_was_appended_is_checkpointed_after_an_hour(fs: FaultyFileSy
     broker = made(fs, clock)
     send(broker, "t", b"little")
     turn(broker)
-    clock.now_ms += module.IDLE_CHECKPOINT_MS
+    clock.now_ms += checkpoints.IDLE_CHECKPOINT_MS
     broker.housekeeping.turn()
     turn(broker)
     again = open_broker(fs.kill(), clock)
     assert again.report.snapshot_position == broker.log.end
     files = len(fs.listdir("index"))
-    clock.now_ms += module.IDLE_CHECKPOINT_MS
+    clock.now_ms += checkpoints.IDLE_CHECKPOINT_MS
     broker.housekeeping.turn()
     turn(broker)
     assert len(fs.listdir("index")) == files, "nothing new, nothing done"
+
+
+# -- very many partitions ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def wide(fs: FaultyFileSystem, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[BareNode]:
+    """A broker to which seven partitions are very many."""
+    with small_slices():
+        broker = open_broker(fs, clock)
+        broker.create_topic("wide", 7)
+        for index in range(7):
+            send(broker, "wide", b"v", index=index)
+        turn(broker)
+        clock.now_ms += checkpoints.CHECKPOINT_INTERVAL_MS
+        yield broker
+
+
+def begun(broker: BareNode) -> str:
+    """The next job runs; its name."""
+    job = broker.housekeeping.next_job()
+    assert job is not None
+    job.done(job.run())
+    return job.name
+
+
+def test_a_checkpoint_is_prepared_in_slices(fs: FaultyFileSystem, clock: VirtualClock, wide: BareNode) -> None:
+    """What comes meanwhile is in it, too."""
+    partitions = [partition_of(wide, "wide", index) for index in range(7)]
+    for partition in partitions:
+        partition.saved = None
+    wide.housekeeping.freeze()
+    assert [partition.saved is not None for partition in partitions] == [True] * 2 + [False] * 5
+    send(wide, "wide", b"more", index=0)
+    assert partitions[0].saved is None
+    wide.write()
+    sync(wide)
+    names = []
+    while not (found := snapshot.load(fs)) or not found.position:
+        names.append(begun(wide))
+    assert names == ["preparing a checkpoint"] * 3 + ["closing index tails"] * 6 + ["writing an index"]
+    assert found.position == wide.log.end
+    (topic,) = found.topics
+    assert [each.next_offset for each in topic.partitions] == [2] + [1] * 6
+    assert [begun(wide) for _ in range(6)] == ["slices in the loop"] * 6
+    assert values(wide, "wide") == [b"v", b"more"]
+    again = open_broker(fs.kill(), clock)
+    assert again.report.snapshot_position == found.position
+    assert values(again, "wide") == [b"v", b"more"]
+
+
+def test_the_head_of_the_next_segment_is_prepared_while_there_is_room_yet(clock: VirtualClock, wide: BareNode) -> None:
+    partitions = [partition_of(wide, "wide", index) for index in range(7)]
+    segment = wide.log.segments[-1]
+    assert 0 < segment.end - wide.log.end <= SEGMENT
+    while (segment.end - wide.log.end) * checkpoints.NEARLY_FULL > segment.end - segment.start:
+        for partition in partitions:
+            partition.saved = None
+        send(wide, "wide", b"x" * 500)
+        wide.write()
+        sync(wide)
+    for _ in range(8):
+        wide.housekeeping.plan()
+    assert None not in [partition.saved for partition in partitions]
+    assert wide.log.segments[-1] is segment
+
+
+def test_a_clean_stop_ends_what_was_begun(fs: FaultyFileSystem, clock: VirtualClock, wide: BareNode) -> None:
+    wide.housekeeping.freeze()
+    while begun(wide) != "writing an index":
+        pass
+    wide.close()
+    again = open_broker(fs.kill(), clock)
+    assert again.report.clean
+    assert [values(again, "wide", index) for index in range(7)] == [[b"v"]] * 7
+
+
+def test_segments_are_looked_for_behind_what_is_under_way(clock: VirtualClock, wide: BareNode) -> None:
+    """Found by torture: the cleaner asks for it at any time."""
+    wide.housekeeping.freeze()
+    while begun(wide) != "writing an index":
+        pass
+    job = wide.housekeeping.next_job()
+    assert job is not None
+    for _ in range(20):
+        wide.housekeeping.drop_segments()
+    job.done(job.run())
+    jobs(wide)
+    assert not wide.dispatch.frozen
+    assert values(wide, "wide") == [b"v"]
+
+
+def test_segments_go_in_slices(fs: FaultyFileSystem, clock: VirtualClock, wide: BareNode) -> None:
+    while len(wide.log.segments) < 4:
+        for index in range(7):
+            send(wide, "wide", b"x" * 900, index=index)
+        turn(wide)
+    wide.delete_topic(wide.topic("wide"))  # type: ignore[arg-type]
+    turn(wide)
+    start = wide.log.start
+    assert retain(wide) > 7
+    assert wide.log.start > start
+    again = open_broker(fs.kill(), clock)
+    assert again.log.start == wide.log.start
+    assert again.report.damaged == []
 
 
 # -- retention ---------------------------------------------------------------------------------------------------------
@@ -370,7 +476,7 @@ def test_segments_go_while_the_log_is_never_flushed_to_its_end(fs: FaultyFileSys
 def test_the_walk_is_cut_into_slices(
     fs: FaultyFileSystem, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SLICE_COST", 20)
+    monkeypatch.setattr("halfmoon.core.retention.SLICE_COST", 20)
     broker = made(fs, clock)
     broker.create_topic("many", 200)
     turn(broker)
@@ -481,7 +587,7 @@ def test_many_small_batches_are_checkpointed_before_they_are_many_bytes(
     fs: FaultyFileSystem, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A start takes time for each of them, however small it is."""
-    monkeypatch.setattr("halfmoon.core.housekeeping.CHECKPOINT_BATCHES", 20)
+    monkeypatch.setattr("halfmoon.core.checkpoints.CHECKPOINT_BATCHES", 20)
     broker = open_broker(fs, clock, segment_bytes=1 << 20, index_checkpoint_bytes=1 << 20)
     broker.create_topic("t", 1)
     for _ in range(50):

@@ -152,7 +152,7 @@ def test_merging_changes_nothing_but_the_files() -> None:
     size = partition_of(broker, "t").size_bytes
     merged = indexes.merge(old)
     indexes.keep({old[0].path})
-    indexes.replace(old, merged, broker.catalog)
+    assert list(indexes.replace(old, merged, broker.catalog)) == []
     assert [file.path in fs.names for file in old] == [True] + [False] * (len(old) - 1)
     indexes.release()
     assert read_all(broker, "t") == before

@@ -22,6 +22,7 @@ from typing import Any
 
 from halfmoon.errors import HalfmoonError
 from halfmoon.testing.faulty_files import ProcessDied
+from tests.slices import checked_snapshots, small_slices
 from tests.torture import process
 from tests.torture.fate import Fate
 from tests.torture.loop import BEGIN_S, Clock, HangsError, VirtualLoop
@@ -46,6 +47,7 @@ class World:
         self.loop = VirtualLoop(self.dice)
         self.clock = Clock(self.loop)
         self.flush = "sync" if self.dice.random() < 0.8 else "interval"
+        self.slices = small_slices() if self.dice.random() < 0.5 else contextlib.nullcontext()
         self.machine = Machine(self.loop, self.clock, process.settings(self.dice, self.flush))
         self.machine.on_died = self._died
         self.model = Model()
@@ -195,7 +197,7 @@ class World:
         root.propagate = False
         self.loop.set_exception_handler(self._unhandled)
         try:
-            with self.machine.running():
+            with self.machine.running(), checked_snapshots(), self.slices:
                 self.loop.run_until_complete(self._whole())
         except (Violation, HangsError) as broken:
             self.violate(repr(broken))

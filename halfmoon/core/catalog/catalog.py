@@ -268,7 +268,7 @@ class Catalog:
         for number, index, source_next in record.progress:
             partition = self.partition(number, index)
             if partition is not None:
-                partition.source_next = max(partition.source_next, source_next)
+                partition.passed(source_next)
 
     def partition(self, number: int, index: int) -> Partition | None:
         topic = self.by_number.get(number)
@@ -281,6 +281,7 @@ class Catalog:
         """These waiting messages are dealt with. (What sections know of them goes with the proof, or the record.)"""
         partition = self.partition(run.topic_number, run.partition)
         if partition is not None and partition.pending is not None:
+            partition.saved = None
             if run.count == 1:
                 partition.pending.settle(run.first_offset)
             else:
@@ -290,11 +291,13 @@ class Catalog:
         for place, offsets in bits_by_queue(record.places).items():
             partition = self.partition(*place)
             if partition is not None and partition.pending is not None:
+                partition.saved = None
                 partition.pending.settle_all(offsets)
 
     def _producer_advanced(self, record: control.ProducerAdvanced) -> None:
         partition = self.partition(record.number, record.partition)
         if partition is not None:
+            partition.saved = None
             if partition.producers is None:
                 partition.producers = Producers()
             partition.producers.appended(
@@ -308,7 +311,7 @@ class Catalog:
         for number, index, low, high in record.lost:
             partition = self.partition(number, index)
             if partition is not None and high > partition.start_offset:
-                partition.queue.lose(low, high)
+                partition.lose(low, high)
         for each in record.moved:
             partition = self.partition(each.number, each.partition)
             if partition is not None:

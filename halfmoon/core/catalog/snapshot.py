@@ -32,6 +32,7 @@ from halfmoon.core.storage.scan import read_frame
 from halfmoon.core.storage.segment import Segment
 from halfmoon.core.transactions.partition import PartitionTransactions
 from halfmoon.schema import control
+from halfmoon.schema.control import Binding
 from halfmoon.schema.snapshot import (
     EMPTY,
     AdministrationState,
@@ -46,6 +47,11 @@ from halfmoon.schema.snapshot import (
 PATH = "checkpoint"
 PART_BYTES = 256 << 10
 """Most bytes of one part in the log. All parts stand in one segment, which is made large enough."""
+MANY = 5_000
+"""Partitions. Fewer are encoded in one turn (2 µs each); of more, what has changed is encoded before (`prepared`)."""
+SLICE = 1_000
+_LOOKED_AT = 20_000
+"""Partitions that a slice of `prepared` encodes, and looks at: about two milliseconds, and one."""
 _HEADER = struct.Struct("<4sII")
 _MAGIC = b"HMcp"
 _VERSION = 1
@@ -67,10 +73,34 @@ _SLOTS = (
 _ADMINISTRATION = ("configs", "quotas", "acls")
 
 
-def take(catalog: Catalog, position: int, generation: int, *, clean: bool = False, producers: bool = True) -> bytes:
-    """The catalog, encoded. Costs about a µs a partition or offset; done in the loop, so that it is one moment's."""
+class _EncodedTopic(msgspec.Struct, array_like=True):
+    """A TopicState whose partitions are encoded already."""
+
+    number: int
+    name: str
+    id: bytes
+    internal: bool
+    configs: dict[str, str]
+    partitions: msgspec.Raw
+    view: Binding | None
+
+
+def take(
+    catalog: Catalog,
+    position: int,
+    generation: int,
+    *,
+    clean: bool = False,
+    producers: bool = True,
+    again: bool = False,
+) -> bytes:
+    """The catalog, encoded in the loop, so that it is one moment's. Costs about 2 µs a partition or offset.
+
+    `again`: as before, where a partition has not changed since its last snapshot that was taken so (0.1 µs).
+    """
     owners = {slot: section.save for section in catalog.sections for slot in section.slots}
-    topics = [_topic(topic, producers) for topic in catalog.by_number.values()]
+    as_topic = _encoded_topic if again else _topic
+    topics: list[Any] = [as_topic(topic, producers) for topic in catalog.by_number.values()]
     administration: dict[str, Any] = {slot: _saved(catalog, owners, slot) for slot in _ADMINISTRATION}
     administered: Any = AdministrationState(**administration) if any(map(_is_set, administration.values())) else None
     slots: dict[str, Any] = {slot: _saved(catalog, owners, slot) for slot in _SLOTS}
@@ -95,6 +125,48 @@ def _is_set(saved: object) -> bool:
 def _topic(topic: Topic, producers: bool) -> TopicState:
     partitions = [_partition(partition, producers) for partition in topic.partitions]
     return TopicState(topic.number, topic.name, topic.id, topic.internal, topic.configs, partitions, topic.view)
+
+
+def _encoded_topic(topic: Topic, producers: bool) -> _EncodedTopic:
+    partitions = topic.partitions
+    for partition in partitions:
+        if partition.saved is None:
+            _save(partition)
+    if producers:
+        encoded = [partition.saved or b"" for partition in partitions]
+    else:
+        encoded = [partition.saved_at_head for partition in partitions]
+    raw = msgspec.Raw(b"".join((_array_head(len(encoded)), *encoded)))
+    return _EncodedTopic(topic.number, topic.name, topic.id, topic.internal, topic.configs, raw, topic.view)
+
+
+def _array_head(count: int) -> bytes:
+    """MessagePack: how an array of so many begins."""
+    if count < 16:
+        return bytes((0x90 | count,))
+    return b"\xdc" + count.to_bytes(2) if count < 1 << 16 else b"\xdd" + count.to_bytes(4)
+
+
+def _save(partition: Partition) -> None:
+    partition.saved = partition.saved_at_head = encode(_partition(partition, producers=True))
+    if partition.producers is not None:
+        partition.saved_at_head = encode(_partition(partition, producers=False))
+
+
+def prepared(catalog: Catalog) -> Iterator[None]:
+    """Encode what has changed since the last snapshot, in slices, so that the next one has little to do."""
+    encoded = looked = 0
+    for topic in list(catalog.by_number.values()):
+        for at in range(0, len(topic.partitions), SLICE):
+            some = topic.partitions[at : at + SLICE]
+            changed = [partition for partition in some if partition.saved is None]
+            for partition in changed:
+                _save(partition)
+            encoded += len(changed)
+            looked += len(some)
+            if encoded >= SLICE or looked >= _LOOKED_AT:
+                encoded = looked = 0
+                yield
 
 
 def _partition(partition: Partition, producers: bool) -> PartitionState:

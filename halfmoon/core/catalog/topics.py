@@ -37,6 +37,8 @@ class Partition:
         "producers",
         "queue",
         "queue_number",
+        "saved",
+        "saved_at_head",
         "source_next",
         "start_offset",
         "topic",
@@ -68,6 +70,10 @@ class Partition:
         """Below it no two records have the same key."""
         self.cleaned: list[tuple[int, int, int]] = []
         """(from, to, position that the clean file begins at): which offsets stand in which, in their order."""
+        self.saved: bytes | None = None
+        """How the last snapshot told all this; None where it has changed since. Whoever changes it says so."""
+        self.saved_at_head = b""
+        """The same for the head of a segment, while `saved` is there."""
 
     def __repr__(self) -> str:
         return f"{self.topic.name}-{self.index}"
@@ -103,11 +109,13 @@ class Partition:
         return self.queue.size_bytes()
 
     def began_epoch(self, epoch: int, offset: int) -> None:
+        self.saved = None
         if not self.epochs or self.epochs[-1][0] < epoch:
             self.epochs.append((epoch, offset))
 
     def transaction_began(self, producer_id: int, offset: int) -> None:
         """A transactional batch was appended: its producer's transaction is open, if it was not before."""
+        self.saved = None
         if self.transactions is None:
             self.transactions = PartitionTransactions()
         self.transactions.began(producer_id, offset)
@@ -116,6 +124,7 @@ class Partition:
         self, producer_id: int, epoch: int, offset: int, end_offset: int, now_ms: int, *, committed: bool
     ) -> None:
         """A marker was appended; what is visible ends at `end_offset`."""
+        self.saved = None
         if self.transactions is not None:
             self.transactions.ended(producer_id, offset, end_offset, committed=committed)
         if self.producers is None:
@@ -124,14 +133,31 @@ class Partition:
 
     def wait(self, first_offset: int, count: int) -> None:
         """These messages, appended just now, wait to be dealt with."""
+        self.saved = None
         if self.pending is None:
             self.pending = PendingSet()
         self.pending.add(first_offset, count)
+
+    def passed(self, source_offset: int) -> None:
+        """Of a view: what the source's partition has below this offset is dealt with."""
+        self.saved = None
+        self.source_next = max(self.source_next, source_offset)
+
+    def lose(self, low: int, high: int) -> None:
+        """What stood at the offsets [low, high) is lost to rot."""
+        self.saved = None
+        self.queue.lose(low, high)
+
+    def regain(self, low: int, high: int) -> None:
+        """What stands at the offsets [low, high) is whole again."""
+        self.saved = None
+        self.queue.regain(low, high)
 
     def move_start(self, offset: int) -> None:
         """Offsets below `offset` are gone. Never moves back."""
         if offset <= self.start_offset:
             return
+        self.saved = None
         self.start_offset = offset
         self.next_offset = max(self.next_offset, offset)
         if self.queue.end_offset < offset:
@@ -154,6 +180,7 @@ class Partition:
 
     def move(self, low: int, high: int, clean_file: int | None, compacted_upto: int) -> None:
         """What lives of the offsets [low, high) stands in this clean file now; None where nothing does."""
+        self.saved = None
         kept = []
         for begin, end, start in self.cleaned:
             if begin < low and min(end, low) > self.start_offset:

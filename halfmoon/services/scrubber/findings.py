@@ -71,7 +71,7 @@ class Findings:
             inside = stretch.low <= frame.position < stretch.high
             if inside and partition is not None and is_indexed(partition, frame):
                 end = frame.base_offset + frame.span
-                partition.queue.regain(frame.base_offset, end)
+                partition.regain(frame.base_offset, end)
                 self._logger.info(
                     "event=records_regained topic=%s partition=%d offsets=%s",
                     partition.topic.name, partition.index, f"{frame.base_offset}-{end - 1}",
@@ -97,7 +97,7 @@ class Findings:
 
     def _lose(self, stretch: Stretch) -> None:
         for partition, lost in self._parts(stretch):
-            partition.queue.lose(max(lost.low, partition.start_offset), lost.high)
+            partition.lose(max(lost.low, partition.start_offset), lost.high)
 
     def _parts(self, stretch: Stretch) -> list[tuple[Partition, Lost]]:
         """Of partitions that are there still."""

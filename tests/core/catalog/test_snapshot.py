@@ -122,3 +122,19 @@ def test_a_checkpoint_of_another_version_counts_as_lost(
 def test_a_newer_snapshot_may_have_more_fields(broker: BareNode) -> None:
     fields = msgspec.msgpack.decode(snapshot.take(broker.catalog, 0, 1))
     assert decode(msgspec.msgpack.encode([*fields, "new"])).position == 0
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 300, 1 << 16])
+@pytest.mark.parametrize("producers", [True, False])
+def test_what_was_encoded_before_is_the_same(fs: FaultyFileSystem, count: int, producers: bool) -> None:
+    """Whatever MessagePack's head of an array is."""
+    catalog = Catalog(open_broker(fs, VirtualClock()).settings)
+    catalog.apply(control.TopicCreated(0, "t", bytes(16), count, {}))
+    for partition in list(catalog.partitions())[::3]:
+        partition.began_epoch(1, 0)
+        catalog.apply(control.ProducerAdvanced(0, partition.index, 7, 0, 0, 1, 1))
+    for _ in snapshot.prepared(catalog):
+        pass
+    assert None not in [partition.saved for partition in catalog.partitions()]
+    known = snapshot.take(catalog, 5, 1, producers=producers, again=True)
+    assert known == snapshot.take(catalog, 5, 1, producers=producers)

@@ -258,7 +258,7 @@ def test_the_first_record_of_a_time_though_times_are_not_sorted(
         send(broker, "t", b"a", b"b", timestamp=timestamp)  # the second is one ms later
         if number == 3:
             turn(broker)
-            broker.housekeeping._freeze()
+            broker.housekeeping.freeze()
         turn(broker)
     fs.cold = cold
     records = [(2 * at + nth, time + nth) for at, time in enumerate(times) for nth in (0, 1)]

@@ -18,7 +18,7 @@ from halfmoon.services.keyindex.key_file import Stretch, block_hash, key_hash
 from halfmoon.services.waiting.types import PutInterceptor
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
-from tests.core.bench import SEGMENT, VirtualClock, flip, jobs, open_broker, partition_of, relay, turn
+from tests.core.bench import SEGMENT, VirtualClock, drop_oldest, flip, jobs, open_broker, partition_of, relay, turn
 from tests.core.clean_bench import COMPACT, clean, fresh, put
 from tests.core.relay_bench import pass_ms, send
 
@@ -260,7 +260,7 @@ def test_segments_that_go_before_they_are_followed(fs: FaultyFileSystem, clock: 
         send(broker, "t", (b"." * 1_000, {"KEYS": f"a{at}"}))
         ends.append(broker.log.end)
     for _ in range(dropped):
-        broker.housekeeping._drop_oldest()
+        drop_oldest(broker)
     jobs(broker)
     relay(broker)
     assert broker.relays.problems() == []
@@ -298,7 +298,7 @@ def test_segments_that_go_while_a_frame_is_read(
         value = loading.load()
         if loads == nth:
             for _ in range(3):
-                broker.housekeeping._drop_oldest()
+                drop_oldest(broker)
             jobs(broker)
         loads += 1
         loading.loaded(value)
@@ -331,7 +331,7 @@ def test_segments_that_go_while_they_are_scanned(fs: FaultyFileSystem, clock: Vi
         if not gone and any(path.startswith("keys/") for path in fs.names):  # the first file is just written
             gone = True
             for _ in range(dropped):
-                again.housekeeping._drop_oldest()
+                drop_oldest(again)
             jobs(again)
         loading.loaded(value)
     assert index.behind_bytes == 0

@@ -7,7 +7,7 @@ import pytest
 
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.hold import Held
-from halfmoon.core.housekeeping import PRODUCER_EXPIRATION_MS
+from halfmoon.core.retention import PRODUCER_EXPIRATION_MS
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
 from halfmoon.schema.snapshot import TransactionalIdState, decode

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from halfmoon.config.settings import load_settings
-from halfmoon.core.housekeeping import due_start
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batch_header import MAGIC, BatchHeader, assemble
+from halfmoon.core.retention import due_start
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN

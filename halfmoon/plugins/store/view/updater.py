@@ -240,7 +240,8 @@ class ViewUpdater:
         view, source = self._view, self.source
         dealt_with = SourceRange(source.topic.number, source.index, self._from_offset, self.next_offset)
         self._writer.append_relayed(view, batch, range=dealt_with)
-        view.source_next = self.passed_offset = self._from_offset = self.next_offset
+        self.passed_offset = self._from_offset = self.next_offset
+        view.passed(self.next_offset)
         gathered.begin()
 
 

@@ -1,0 +1,44 @@
+"""Work over very many partitions, cut into small slices as if there were many; and a witness that each change of a
+partition is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from halfmoon.core.catalog import snapshot
+
+SMALL = {
+    "halfmoon.core.catalog.snapshot.MANY": 0,
+    "halfmoon.core.catalog.snapshot.SLICE": 2,
+    "halfmoon.core.dispatch.CLOSED_AT_ONCE": 1,
+    "halfmoon.core.dispatch.ADOPTED_AT_ONCE": 1,
+    "halfmoon.core.index_files.RUNS_AT_ONCE": 1,
+    "halfmoon.core.retention.SLICE_COST": 2,
+    "halfmoon.core.retention.LIVES_COST": 1,
+}
+
+_take = snapshot.take
+
+
+@contextmanager
+def small_slices() -> Iterator[None]:
+    with ExitStack() as stack:
+        for name, value in SMALL.items():
+            stack.enter_context(patch(name, value))
+        yield
+
+
+def _checked_take(*given: Any, again: bool = False, **more: Any) -> bytes:
+    data = _take(*given, again=again, **more)
+    assert not again or data == _take(*given, **more), "a partition has changed, and did not say so"
+    return data
+
+
+@contextmanager
+def checked_snapshots() -> Iterator[None]:
+    """What snapshots take from before is compared with what they would say now. Raises AssertionError in them."""
+    with patch("halfmoon.core.catalog.snapshot.take", _checked_take):
+        yield
