@@ -2,7 +2,7 @@
 # Where pip and Spark download from is their own setting: PIP_INDEX_URL or pip.conf, and for Spark ~/.ivy2 or SPARK_CONF_DIR.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test torture soak extremes check bench interop docs clean
+.PHONY: help demo test test-long torture soak extremes check bench interop docs clean
 
 # Further words for what is run:  make test ARGS='-k groups -x'    make demo ARGS='--data-dir ~/flights'
 ARGS ?=
@@ -17,17 +17,22 @@ ARCHIVE := @.venv/bin/python tools/class_archive.py
 RUN     := @exec .venv/bin/python tools/tidy_run.py .venv/bin/python
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 demo:  ## 336,776 flights of 2013 through the broker into Spark: tables and charts under out/
 	$(PREPARE) --java
 	$(RUN) -m halfmoon.demo $(ARGS)
 
 # Four at once on two processors, since a third of the time is waiting. tests/scheduling.py says who gets what.
-test:  ## all tests
+test:  ## the tests, but for those that take long
 	$(PREPARE) --java
 	$(ARCHIVE)
-	$(RUN) -m pytest -n 4 --dist loadfile -m "not interop and not torture" $(ARGS)
+	$(RUN) -m pytest -n 4 --dist loadfile -m "not interop and not torture and not long" $(ARGS)
+
+test-long:  ## those that take long: kill -9 again and again, whole pipelines, clusters of Spark
+	$(PREPARE) --java
+	$(ARCHIVE)
+	$(RUN) -m pytest -n 3 --dist loadfile -m long $(ARGS)
 
 SEEDS ?= 300
 torture:  ## SEEDS=300 scenarios with crashes and failing disks, from new seeds; then kill -9 of brokers and clients

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import chance, java_options
+from tests import chance, java_options, scheduling
 from tests.slices import checked_snapshots
 
 if TYPE_CHECKING:
@@ -75,9 +75,12 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)  # before they are selected by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if chance.TIMES:
-        for item in items:  # limits are for a run with the usual number of examples
+    for item in items:
+        if scheduling.is_long(item.nodeid):
+            item.add_marker(pytest.mark.long)
+        if chance.TIMES:  # limits are for a run with the usual number of examples
             item.add_marker(pytest.mark.timeout(0), append=False)
 
 
@@ -85,9 +88,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     if config.getvalue("dist") != "loadfile":
         return None
-    from tests.scheduling import LongestFirst
-
-    return LongestFirst(config, log)
+    return scheduling.LongestFirst(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -72,6 +72,40 @@ EXPECTED_S = {
 SHORT_TEST_S = 0.02
 """What a test takes in a file that is not named."""
 
+LONG = (
+    "tests/crash/test_kill9.py::test_nothing_is_lost_doubled_or_out_of_order[interval]",
+    "tests/crash/test_kill9_compaction.py",
+    "tests/crash/test_kill9_rocketmq.py::test_nothing_acknowledged_is_lost[interval]",
+    "tests/crash/test_kill9_transactions.py::test_transactions_are_there_as_a_whole_or_not_at_all[interval]",
+    "tests/fuzz/test_fuzz_rocketmq.py::test_random_cases[20161121]",
+    "tests/hooks/test_installed.py::test_a_counter_equals_the_end_offsets_after_kill_9",
+    "tests/limits/test_rocketmq.py::test_questions_for_threads_leave_room_for_others",
+    "tests/services/cleaner/test_crash_compaction.py::test_dying_at_any_operation_of_the_cleaner_loses_nothing",
+    "tests/services/share/test_share_crashes.py",
+    "tests/services/transactions/test_transaction_crashes.py::test_dying_at_any_operation[as one]",
+    "tests/spark/test_archive.py::test_a_compaction_that_was_killed",
+    "tests/spark/test_archive.py::test_large_files_stay",
+    "tests/spark/test_archive.py::test_small_files_become_few",
+    "tests/spark/test_cluster.py",
+    "tests/spark/test_connect.py::test_a_program_with_spark_connect[argument]",
+    "tests/spark/test_demo.py::test_the_run_and_a_second_one_that_reads_only_what_is_new",
+    "tests/spark/test_kill9_pipeline.py",
+    "tests/spark/test_pipeline_commands.py::test_a_report_by_batch_and_by_stream_says_what_is_true",
+    "tests/spark/test_replay.py::test_a_replay_that_was_killed_goes_on",
+    "tests/spark/test_replay.py::test_marks_of_an_earlier_replay_are_not_taken_for_ours",
+    "tests/spark/test_reporting.py::test_dead_letters_of_a_broker_that_has_none_yet",
+    "tests/spark/test_reporting.py::test_flights_of_the_demo",
+    "tests/spark/test_session.py::test_a_session_of_somebody_elses_before_it_does_no_harm",
+    "tests/spark/test_success_rate.py::test_a_stream_says_the_truth_whenever_it_is_asked",
+    "tests/test_docs_pipeline.py",
+)
+"""What `make test` leaves to `make test-long`, by the beginnings of names: each takes more than eight seconds of a
+processor, and a shorter one beside it tries the same way."""
+
+
+def is_long(node_id: str) -> bool:
+    return node_id.startswith(LONG)
+
 
 def unit_of(node_id: str) -> str:
     """The name of what stays together."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests import scheduling
-from tests.scheduling import EXPECTED_S, unit_of
+from tests.scheduling import EXPECTED_S, LONG, unit_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -31,3 +31,10 @@ def test_what_is_named_is_there() -> None:
     units = {unit_of(f"{path.relative_to(ROOT)}::test") for path in ROOT.glob("tests/**/test_*.py")}
     assert set(EXPECTED_S) <= units
     assert all((ROOT / path).exists() for path in scheduling._TOGETHER)
+
+
+def test_what_is_long_is_there() -> None:
+    for entry in LONG:
+        path, _, name = entry.partition("::")
+        text = (ROOT / path).read_text()
+        assert not name or f"def {name.partition('[')[0]}" in text, entry
