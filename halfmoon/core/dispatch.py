@@ -136,12 +136,15 @@ def write_index(fs: FileSystem, frozen: Frozen) -> IndexFile:
 
 
 def adopt(frozen: Frozen, file: IndexFile) -> Iterator[None]:
-    """Serve the frozen rows from their file from now on, and give the memory back: in slices."""
-    for at, (partition, run) in enumerate(frozen.runs, 1):
-        new = file.runs.get(_key(partition))
-        if new is not None:
-            partition.queue.replace(partial(_has, run.columns), new)
-        if not at % ADOPTED_AT_ONCE:
+    """Serve the frozen rows from their file from now on, in slices, and give the memory back: `frozen` is empty then."""
+    runs = frozen.runs
+    while runs:
+        for partition, run in runs[-ADOPTED_AT_ONCE:]:
+            new = file.runs.get(_key(partition))
+            if new is not None:
+                partition.queue.replace(partial(_has, run.columns), new)
+        del runs[-ADOPTED_AT_ONCE:]
+        if runs:
             yield
 
 

@@ -59,9 +59,10 @@ class Housekeeping:
         self._clean_files = clean_files
         self._logger = logger
         self._checkpoints = Checkpoints(log, catalog, turn, live, clock)
-        self._retention = Retention(log, catalog, indexes, clean_files, appender, clock)
+        self.problems: list[str] = []
+        """Since the last `turn`, a sentence each."""
+        self._retention = Retention(log, catalog, indexes, clean_files, appender, clock, self.problems)
         self._features = Features()
-        self._problems: list[str] = []
         self._steps: Iterator[None] | None = None
         """The rest of a job, in slices in the loop."""
         self._running = False
@@ -72,11 +73,6 @@ class Housekeeping:
     def bind(self, features: Features) -> None:
         self._features = self._retention.features = features
         self._clean_files.derived = features.derived
-
-    @property
-    def problems(self) -> list[str]:
-        """Since the last `turn`, a sentence each."""
-        return self._problems + self._retention.problems
 
     @property
     def start_offset_moves(self) -> int:
@@ -97,8 +93,7 @@ class Housekeeping:
     def turn(self) -> None:
         """The clock's turn, every few seconds: begin what time alone makes due."""
         self._resting = False
-        self._problems = []
-        self._retention.problems = []
+        self.problems.clear()
         for background in self._features.background:
             background.turn()
         log = self._log
@@ -110,7 +105,7 @@ class Housekeeping:
             for checkpoint in self._features.checkpoint:
                 checkpoint()
         except BrokerError as error:
-            self._problems.append(f"checkpoints of features: {error}")
+            self.problems.append(f"checkpoints of features: {error}")
         self._checkpoints.turn()
 
     def next_job(self) -> Job[object] | None:
@@ -176,7 +171,7 @@ class Housekeeping:
             self._running = False
             self._resting = True
             undo()
-            self._problems.append(f"{name} failed: {error}")
+            self.problems.append(f"{name} failed: {error}")
             self._logger.error("event=job_failed job=%s error=%s", name, error)
 
         return Job(name, run, finished, failed)

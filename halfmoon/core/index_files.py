@@ -125,7 +125,7 @@ class IndexFiles:
             self.files.remove(file)
         self.add(new)
         for file in old:
-            file.close()
+            yield from _let_go(file)
             if file.path in self.named:
                 self._kept.append(file.path)
             else:
@@ -158,7 +158,17 @@ class IndexFiles:
             if not at % RUNS_AT_ONCE:
                 yield
         self.files.remove(file)
-        file.close()
+        yield from _let_go(file)
+
+
+def _let_go(file: IndexFile) -> Iterator[None]:
+    """Close a file that nobody serves from any more. To free its runs takes time, too."""
+    runs = file.runs
+    file.close()
+    while len(runs) > RUNS_AT_ONCE:
+        for _ in range(RUNS_AT_ONCE):
+            runs.popitem()
+        yield
 
 
 def _cover(files: Sequence[IndexFile], segment: Segment) -> bool:

@@ -36,16 +36,17 @@ class Retention:
         clean_files: CleanFiles,
         appender: Appender,
         clock: Clock,
+        problems: list[str],
     ) -> None:
+        """`problems`: what goes wrong is put there, a sentence each."""
         self._log = log
         self._catalog = catalog
         self._indexes = indexes
         self._clean_files = clean_files
         self._appender = appender
         self._clock = clock
+        self._problems = problems
         self.features = Features()
-        self.problems: list[str] = []
-        """Since somebody cleared it."""
         self._pending_upto = 0
         """Pending deletion: segments that end here or before hold nothing that lives, …"""
         self._pending_at = 0
@@ -76,7 +77,7 @@ class Retention:
             for retain in self.features.retain:
                 yield from retain(now_ms)
         except BrokerError as error:
-            self.problems.append(f"retention: {error}")
+            self._problems.append(f"retention: {error}")
         yield from self.find_dead()
 
     def _move(self, moves: list[tuple[int, int, int]]) -> None:
@@ -85,7 +86,7 @@ class Retention:
         try:
             self._appender.append_control(control.StartOffsetsMoved(moves))
         except BrokerError as error:
-            self.problems.append(f"retention: {error}")
+            self._problems.append(f"retention: {error}")
             return
         self.start_offset_moves += len(moves)
 
@@ -141,14 +142,19 @@ class Retention:
         """Whether the segment [start, end) holds a record that may be read, or is not wholly indexed yet. Without
         `waiting`, messages that wait for their time do not count."""
         covered, looked = start, 0
-        for file, runs in [(file, file.runs) for file in self._indexes.between(start, end)]:
+        for file in self._indexes.between(start, end):
             if file.start != covered:
+                return True
+            runs = file.runs
+            if file not in self._indexes.files:
                 return True
             covered = file.end
             for key, run in runs.items():
                 looked += 1
                 if not looked % LIVES_COST:
                     yield
+                    if file.runs is not runs:  # it was merged meanwhile; the next walk will find out
+                        return True
                 partition = self._catalog.partition(*key)
                 if partition is None or run.end_offset <= max(partition.start_offset, partition.moved_upto):
                     continue
