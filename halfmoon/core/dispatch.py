@@ -136,7 +136,7 @@ def write_index(fs: FileSystem, frozen: Frozen) -> IndexFile:
 
 
 def adopt(frozen: Frozen, file: IndexFile) -> Iterator[None]:
-    """Serve the frozen rows from their file from now on, in slices, and give the memory back: `frozen` is empty then."""
+    """Serve the frozen rows from their file from now on, in slices; `frozen` is empty then, its memory given back."""
     runs = frozen.runs
     while runs:
         for partition, run in runs[-ADOPTED_AT_ONCE:]:

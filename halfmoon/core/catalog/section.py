@@ -7,6 +7,7 @@ Outside plugins define no records: what they keep is derived from the log, and i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Protocol
 
 import msgspec
@@ -36,6 +37,10 @@ class CatalogSection:
     def save(self, slot: str) -> object:
         """What stands in a snapshot. Falsy where there is nothing to remember."""
         raise NotImplementedError
+
+    def prepare(self) -> Iterator[None]:
+        """Encode what `save` will give, in slices of some milliseconds, if the section keeps that until it changes."""
+        return iter(())
 
     def restore(self, slot: str, saved: msgspec.Raw) -> None:
         """Become what a snapshot says, in place of what was there. Raises msgspec.DecodeError."""

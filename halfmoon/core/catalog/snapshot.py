@@ -167,6 +167,8 @@ def prepared(catalog: Catalog) -> Iterator[None]:
             if encoded >= SLICE or looked >= _LOOKED_AT:
                 encoded = looked = 0
                 yield
+    for section in catalog.sections:
+        yield from section.prepare()
 
 
 def _partition(partition: Partition, producers: bool) -> PartitionState:

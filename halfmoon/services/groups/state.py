@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import filterfalse
 from operator import itemgetter
 from typing import ClassVar
@@ -14,6 +14,7 @@ from halfmoon.core.catalog.section import CatalogSection, Places
 from halfmoon.schema import control
 from halfmoon.schema.control import Committed
 from halfmoon.schema.groups import ConsumerGroupChange, GroupRecord
+from halfmoon.schema.snapshot import encode
 from halfmoon.services.groups.consumer.persisted import PersistedGroup
 
 GroupOffsets = dict[tuple[int, int], Committed]
@@ -21,6 +22,9 @@ GroupOffsets = dict[tuple[int, int], Committed]
 
 CommitWatcher = Callable[[str, GroupOffsets, GroupOffsets, bool], None]
 """(group, what it commits, all it has committed before, whether somebody does it who is no member)"""
+
+ENCODED_AT_ONCE = 10_000
+"""Offsets, for a snapshot: about two milliseconds. A group's own are encoded at once, however many they are."""
 
 _number = itemgetter(0)
 
@@ -52,6 +56,8 @@ class GroupsState(CatalogSection):
         """Called before the new offsets are there: by sections that keep something until then."""
         self._in_topic: dict[int, dict[str, int]] = {}
         """Topic number → groups with offsets in it, and how many: a deleted topic is not looked for in all of them."""
+        self._saved: dict[str, bytes] = {}
+        """Group → how the last snapshot told its offsets, unless they have changed since."""
 
     def apply(self, record: control.Record) -> None:
         if isinstance(record, control.OffsetsCommitted):
@@ -71,6 +77,7 @@ class GroupsState(CatalogSection):
         elif isinstance(record, control.GroupDeleted):
             self.groups.pop(record.group, None)
             self.consumer_groups.pop(record.group, None)
+            self._saved.pop(record.group, None)
             for number, _ in self.offsets.pop(record.group, ()):
                 self._uncount(record.group, number)
 
@@ -87,6 +94,7 @@ class GroupsState(CatalogSection):
             known = {place: committed for place, committed in known.items() if place[0] not in gone}
         if not known:
             return
+        self._saved.pop(group, None)
         offsets = self.offsets.setdefault(group, {})
         for watch in self.on_commit:
             watch(group, known, offsets, reset)
@@ -111,6 +119,7 @@ class GroupsState(CatalogSection):
         offsets = self.offsets.get(record.group)
         if offsets is None:
             return
+        self._saved.pop(record.group, None)
         for place in record.entries:
             if offsets.pop(place, None) is not None:
                 self._uncount(record.group, place[0])
@@ -119,6 +128,7 @@ class GroupsState(CatalogSection):
 
     def topic_deleted(self, number: int, partitions: int) -> None:
         for group in self._in_topic.pop(number, ()):
+            self._saved.pop(group, None)
             offsets = self.offsets[group]
             places = (
                 [place for place in offsets if place[0] == number]
@@ -132,12 +142,31 @@ class GroupsState(CatalogSection):
 
     def save(self, slot: str) -> object:
         if slot == "offsets":
-            return [(group, [(n, p, c) for (n, p), c in offsets.items()]) for group, offsets in self.offsets.items()]
+            return [msgspec.Raw(self._encoded(group)) for group in self.offsets]
         if slot == "groups":
             return list(self.groups.values())
         return [(group.whole(), group.saved_ms) for group in self.consumer_groups.values()]
 
+    def prepare(self) -> Iterator[None]:
+        work = 0
+        for group in list(self.offsets):
+            if group in self.offsets and group not in self._saved:
+                self._encoded(group)
+                work += len(self.offsets[group]) + 10
+                if work >= ENCODED_AT_ONCE:
+                    work = 0
+                    yield
+
+    def _encoded(self, group: str) -> bytes:
+        """Takes 0.2 µs for each of its offsets, the first time."""
+        saved = self._saved.get(group)
+        if saved is None:
+            offsets = [(number, index, committed) for (number, index), committed in self.offsets[group].items()]
+            saved = self._saved[group] = encode((group, offsets))
+        return saved
+
     def restore(self, slot: str, saved: msgspec.Raw) -> None:
+        self._saved = {}
         if slot == "offsets":
             self.offsets = {group: {(n, p): c for n, p, c in entries} for group, entries in _offsets.decode(saved)}
             self._in_topic = {}
