@@ -102,8 +102,8 @@ class Broker:
     def allow(self, user: str, resource: str, *operations: str, prefixed: bool = False) -> None:
         """Access rules, for the next request on: `allow("alice", "topic:orders", "Read", "Write")`.
 
-        Resources are `topic:…`, `group:…`, `transactional-id:…`, `cluster`; `prefixed`: all whose names begin so. Raises
-        ValueError for words that rules do not know."""
+        Resources are `topic:…`, `group:…`, `transactional-id:…`, `cluster`; `prefixed`: all whose names begin so.
+        Raises ValueError for words that rules do not know."""
         self._rule(user, resource, operations, prefixed=prefixed)
 
     def deny(self, user: str, resource: str, *operations: str, prefixed: bool = False) -> None:
