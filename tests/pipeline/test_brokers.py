@@ -24,8 +24,8 @@ def test_where_the_broker_is(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_client_is_told() -> None:
     there = Brokers("a:1,b:2", security=Security("SASL_SSL", "SCRAM-SHA-512", "alice", "s"))
     assert there.confluent(group_id="g") == {
-        "bootstrap.servers": "a:1,b:2", "log_level": 0, "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.username": "alice", "sasl.password": "s", "group.id": "g",
+        "bootstrap.servers": "a:1,b:2", "log_level": 0, "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "alice", "sasl.password": "s", "group.id": "g",
     }  # fmt: skip
     assert there.spark() == {
         "kafka.bootstrap.servers": "a:1,b:2", "kafka.security.protocol": "SASL_SSL",
