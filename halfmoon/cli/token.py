@@ -62,7 +62,7 @@ def create(
         typer.Option(
             "--output-file",
             metavar="FILE",
-            help="Write a client.properties for whoever gets it, and do not print it.",
+            help="Write it as a client.properties, and do not print it.",
             show_default=False,
         ),
     ] = None,
@@ -72,8 +72,8 @@ def create(
 ) -> None:
     """Create a delegation token.
 
-    By it another program logs in as its owner for a while. It is shown once. The file of --output-file is readable by you alone, and says how to connect as --command-config
-    does.
+    By it another program logs in as its owner for a while. It is shown once. The file of --output-file is readable by
+    you alone, and says how to connect as --command-config does.
     """
     request = REQUESTS[CREATE]
     asked: dict[str, Any] = {"max_lifetime_ms": _period(lifetime, "--lifetime"), "renewers": []}
