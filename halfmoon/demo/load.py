@@ -23,6 +23,8 @@ from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.sending import LOOK_EVERY, Sender
 
 REQUEST_TIMEOUT_S = 20
+GROUP = "halfmoon-demo"
+"""Of consumers, which never join it, and of half messages."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -49,9 +51,7 @@ class TopicView:
 
     def __init__(self, bootstrap: Bootstrap) -> None:
         self._consumer = Consumer(
-            brokers(bootstrap).confluent(
-                group_id="halfmoon-demo", enable_auto_commit=False, isolation_level="read_committed"
-            )
+            brokers(bootstrap).confluent(group_id=GROUP, enable_auto_commit=False, isolation_level="read_committed")
         )
 
     def __enter__(self) -> TopicView:
