@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halfmoon.cli.brokers import Address
-from halfmoon.cli.command_config import PLAINTEXT, Security
 from halfmoon.cli.config_sources import NOT_ITS_OWN, source
 from halfmoon.cli.kafka_connection import Connection
 from halfmoon.kafka_wire.messages import REQUESTS
+from halfmoon.securing.properties import PLAINTEXT, Security
 from halfmoon.services.groups.consumer_protocol import parse_assignment
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from halfmoon.cli.command_config import PLAINTEXT, Security
 from halfmoon.cli.connect import CLIENT_ID, CONNECT_TIMEOUT_S
 from halfmoon.cli.errors import CliError, describe_kafka_error
 from halfmoon.cli.kafka_connection import Connection
+from halfmoon.securing.properties import PLAINTEXT, Security
 
 RETRY_S = 0.2
 

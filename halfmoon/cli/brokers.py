@@ -10,9 +10,10 @@ from typing import Annotated
 
 import typer
 
-from halfmoon.cli.command_config import PLAINTEXT, Security, read
+from halfmoon.cli import output
 from halfmoon.cli.errors import CliError
 from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption
+from halfmoon.securing.properties import PLAINTEXT, Security, read
 
 KAFKA_PORT = 9092
 UNIX = "unix:"
@@ -43,8 +44,8 @@ class Brokers:
 
     @cached_property
     def security(self) -> Security:
-        """Raises CliError, OSError."""
-        return PLAINTEXT if self.command_config is None else read(self.command_config)
+        """Raises SecurityError, OSError."""
+        return PLAINTEXT if self.command_config is None else read(self.command_config, _note)
 
     def servers(self, *, local: bool = False) -> list[Server]:
         """Raises CliError. `local`: where nothing was said, an administrator's socket here comes first."""
@@ -63,6 +64,10 @@ class Brokers:
         if self.bootstrap_server.startswith(UNIX):
             raise CliError("this command cannot use a socket of the file system: -b HOST:PORT")
         return addresses(self.bootstrap_server)
+
+
+def _note(said: str) -> None:
+    output.note(f"halfmoon: {said}")
 
 
 def admin_socket() -> Path | None:

@@ -14,10 +14,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from halfmoon.cli import securing
 from halfmoon.cli.brokers import Address, Brokers, Server
 from halfmoon.cli.errors import CliError
 from halfmoon.cli.kafka_connection import Connection
+from halfmoon.securing import clients as securing
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer, KafkaProducer

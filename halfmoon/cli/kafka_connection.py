@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from halfmoon.auth.errors import AuthenticationError
 from halfmoon.auth.scram import MECHANISMS, ScramClient
-from halfmoon.cli import securing
-from halfmoon.cli.command_config import PLAINTEXT, Security
 from halfmoon.kafka_wire.errors import MalformedRequest
 from halfmoon.kafka_wire.messages import REQUESTS, RESPONSES
 from halfmoon.kafka_wire.primitives import encode_string
+from halfmoon.securing import clients as securing
+from halfmoon.securing.properties import PLAINTEXT, Security
 
 if TYPE_CHECKING:
     from halfmoon.cli.brokers import Address
@@ -33,7 +33,7 @@ class Connection:
 
     Raises kafka-python's errors, as all that the command line asks does: KafkaConnectionError where the broker does
     not answer, UnsupportedVersionError where it does not know the request, BrokerResponseErrors where it does not let
-    us in. Raises CliError for a certificate that cannot be used.
+    us in. Raises SecurityError for a certificate that cannot be used.
     """
 
     def __init__(self, address: Address, client_id: str, security: Security = PLAINTEXT) -> None:
@@ -160,7 +160,7 @@ class Connection:
 
 
 def _opened(address: Address, security: Security) -> socket.socket:
-    """Raises OSError, and CliError."""
+    """Raises OSError, and SecurityError."""
     if isinstance(address, Path):
         opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,12 +16,16 @@ from halfmoon.cli.options import Output, OutputOption
 from halfmoon.errors import StartError
 
 if TYPE_CHECKING:
+    from halfmoon.offline.key_protected import KeyProtected
     from halfmoon.server.repairing import Findings
 
 app = typer.Typer(help="Inspect and repair a data directory.", no_args_is_help=True)
 
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A broker's data directory.")]
 
+NODE_KEY = "node.key"
+MOST_NAMED = 20
+"""Names of users in a line."""
 COLUMNS = (
     "position", "length", "kind", "generation", "topic", "partition", "base_offset", "record_count", "control",
     "due_ms", "provenance",
@@ -162,7 +166,7 @@ def backup(
 ) -> int:
     """Copy DIR while its broker runs, and verify the copy.
 
-    The copy has everything that has been acknowledged.
+    The copy has everything that has been acknowledged. It has no node.key: the command says if something needs it.
     """
     from halfmoon.offline.backup import backup as copy
 
@@ -170,7 +174,12 @@ def backup(
         output.note("halfmoon: --active is deprecated: every backup has the active segment")
     with _named(directory), output.progress("copying") as progress:
         report = copy(directory, target, progress.update)
-    return _verified(target, {"directory": str(directory), "target": str(target)}, dataclasses.asdict(report), result)
+    places = {"directory": str(directory), "target": str(target)}
+    code = _verified(target, places, dataclasses.asdict(report), result)
+    protected = _key_protected(target)
+    if protected:
+        output.note(f"halfmoon: node.key is not in the backup; keep it elsewhere. It protects {_listed(protected)}")
+    return code
 
 
 def restore(
@@ -180,13 +189,49 @@ def restore(
 ) -> int:
     """Copy BACKUP to DIR, and verify the copy.
 
-    A broker can be started on DIR then. BACKUP stays as it is.
+    A broker can be started on DIR then. BACKUP stays as it is. Where node.key is missing and something needs it, the
+    command says which users' secrets have to be set anew without it.
     """
     from halfmoon.offline.backup import restore as copy
 
     with output.progress("copying") as progress:
         copied = copy(saved, directory, progress.update)
-    return _verified(directory, {"backup": str(saved), "directory": str(directory)}, {"bytes": copied}, result)
+    code = _verified(directory, {"backup": str(saved), "directory": str(directory)}, {"bytes": copied}, result)
+    protected = None if (directory / NODE_KEY).exists() else _key_protected(directory)
+    if protected:
+        anew = [
+            *([f"halfmoon user secret NAME --rocketmq for {_some(protected.users)}"] if protected.users else []),
+            *([f"new delegation tokens for {_some(protected.token_owners)}"] if protected.token_owners else []),
+        ]
+        output.note(
+            f"halfmoon: there is no {NODE_KEY} in {directory}: copy the broker's there before the first start, or set "
+            f"anew: {'; '.join(anew)}"
+        )
+    return code
+
+
+def _key_protected(directory: Path) -> KeyProtected:
+    import time
+
+    from halfmoon.offline import key_protected
+
+    with _named(directory):
+        return key_protected.find(directory, time.time_ns() // 1_000_000)
+
+
+def _listed(protected: KeyProtected) -> str:
+    tokens = sum(protected.token_owners.values())
+    return " and ".join(
+        [
+            *([f"the RocketMQ secrets of {_some(protected.users)}"] if protected.users else []),
+            *([f"{tokens} delegation token{'s' if tokens > 1 else ''}"] if tokens else []),
+        ]
+    )
+
+
+def _some(names: Collection[str]) -> str:
+    shown = ", ".join([*names][:MOST_NAMED])
+    return f"{shown} and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else shown
 
 
 def _verified(written: Path, places: dict[str, str], facts: dict[str, Any], result: Output) -> int:

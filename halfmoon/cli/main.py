@@ -34,7 +34,21 @@ COMMANDS = {
     "restore": "log.restore",
 }
 """The function of each, in its module of `halfmoon.cli`."""
-GROUPS = ("topic", "view", "group", "dlq", "message", "user", "acl", "tls", "log", "config", "plugin", "pipeline")
+GROUPS = (
+    "topic",
+    "view",
+    "group",
+    "dlq",
+    "message",
+    "user",
+    "acl",
+    "token",
+    "tls",
+    "log",
+    "config",
+    "plugin",
+    "pipeline",
+)
 """Commands that have commands: the `app` of the module of that name."""
 FEATURES = {"view": ("plugins", "view"), "group": ("services", "groups"), "message": ("services", "keyindex")}
 """What these are commands of. Where the broker.yaml here says that it is off they are not listed. They run all the

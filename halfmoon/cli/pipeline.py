@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from halfmoon.cli import output, pipeline_report
+from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.option_groups import option_groups
-from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, key_values
+from halfmoon.cli.options import Output, OutputOption, key_values
 from halfmoon.cli.spark import (
     BatchOption,
     EveryOption,
@@ -17,6 +18,7 @@ from halfmoon.cli.spark import (
     LossOption,
     SparkOptions,
     UntilOption,
+    at,
     explained,
     folder,
     moment,
@@ -54,7 +56,7 @@ def archive(
     ] = True,
     *,
     spark: SparkOptions,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Append new records of topics to an archive.
@@ -63,11 +65,11 @@ def archive(
     and run again.
     """
     schemas, begin = key_values(schema, "--schema"), start_at(start)
-    with running("archive", spark) as command:
+    with running("archive", spark, brokers) as command:
         from halfmoon.pipeline.jobs.archive import archive as run
 
         done = run(
-            command.spark, topics, folder(to), bootstrap=bootstrap_server, start=begin, schemas=schemas,
+            command.spark, topics, folder(to), bootstrap=command.brokers, start=begin, schemas=schemas,
             every=every, batch_records=batch_records, group=group, allow_data_loss=allow_data_loss,
             compacting=compacting, on_batch=show_batch, on_tick=command.tick,
         )  # fmt: skip
@@ -95,7 +97,7 @@ def replay(
     ] = None,
     *,
     spark: SparkOptions,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Send a topic's archived records to a topic.
@@ -107,7 +109,7 @@ def replay(
         # It would be called after other times at every run, and so never go on.
         raise typer.BadParameter("a relative time needs a --name", param_hint="--from/--until")
     bounds = {"start": moment(start, "--from"), "end": moment(until, "--until")}
-    with running("replay", spark) as command, output.progress(f"{topic} → {to}") as progress:
+    with running("replay", spark, brokers) as command, output.progress(f"{topic} → {to}") as progress:
         from halfmoon.pipeline.jobs.replay import replay as run
 
         def on_progress(done: int, total: int) -> None:
@@ -115,7 +117,7 @@ def replay(
             progress.update(done, total)
 
         done = run(
-            command.spark, folder(archive), topic, to, bootstrap=bootstrap_server, rate=rate, name=name,
+            command.spark, folder(archive), topic, to, bootstrap=command.brokers, rate=rate, name=name,
             on_progress=on_progress, **bounds,
         )  # fmt: skip
     row = {"topic": topic, "to": to, "sent": done.sent, "already_there": done.found, "name": done.name}
@@ -123,13 +125,15 @@ def replay(
 
 
 @app.command()
+@option_groups
 def orders(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Created if it does not exist.", show_default=False)],
     count: Annotated[int, typer.Option("-n", "--count", min=1, help="Number of orders.")] = 10_000,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same shop.")] = 1,
     hours: Annotated[float, typer.Option("--hours", min=0.1, help="Time span of the orders, in hours.")] = 48.0,
     partitions: Annotated[int, typer.Option("-p", "--partitions", min=1, help="Partitions of a new topic.")] = 4,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Fill a topic with synthetic orders and payments of a shop.
@@ -140,5 +144,5 @@ def orders(
     with explained():
         from halfmoon.pipeline.jobs.shop import fill
 
-        filled = fill(topic, count, seed=seed, hours=hours, partitions=partitions, bootstrap=bootstrap_server)
+        filled = fill(topic, count, seed=seed, hours=hours, partitions=partitions, bootstrap=at(brokers))
     output.rows([{"topic": topic, **filled}], ("topic", "records", "orders", "paid", "late", "missing"), result)

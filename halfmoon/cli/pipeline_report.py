@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from halfmoon.cli import output
+from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.option_groups import option_groups
-from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, key_values
+from halfmoon.cli.options import Output, OutputOption, key_values
 from halfmoon.cli.spark import (
     BatchOption,
     EveryOption,
@@ -20,6 +21,7 @@ from halfmoon.cli.spark import (
     Running,
     SparkOptions,
     UntilOption,
+    at,
     explained,
     interruptible,
     moment,
@@ -90,7 +92,7 @@ def success_rate(
     *,
     options: ReportOptions,
     spark: SparkOptions,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Orders paid in time, late or never.
@@ -104,8 +106,8 @@ def success_rate(
         rules = _rules(by, rule, orders_tag, payments_tag)
         tags = {"orders_tag": orders_tag, "payments_tag": payments_tag} if push_down else {}
         kind = SuccessRate(topic, payments, rules, **tags)
-    with running("success-rate", spark) as command:
-        _show(_made(command, kind, options, bootstrap_server), ("success_rate_by_window",), result)
+    with running("success-rate", spark, brokers) as command:
+        _show(_made(command, kind, options), ("success_rate_by_window",), result)
 
 
 @app.command()
@@ -121,7 +123,7 @@ def delay(
     *,
     options: ReportOptions,
     spark: SparkOptions,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Lateness of delayed messages.
@@ -132,8 +134,8 @@ def delay(
         from halfmoon.pipeline.jobs.report_kinds import Delays
 
         kind = Delays(topics, levels) if levels else Delays(topics)
-    with running("delay", spark) as command:
-        _show(_made(command, kind, options, bootstrap_server), ("delay_by_level",), result)
+    with running("delay", spark, brokers) as command:
+        _show(_made(command, kind, options), ("delay_by_level",), result)
 
 
 @app.command()
@@ -142,20 +144,21 @@ def dlq(
     *,
     options: ReportOptions,
     spark: SparkOptions,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Dead letters of consumer groups.
 
     By group, reason and topic, and over time.
     """
-    with running("dlq", spark) as command:
+    with running("dlq", spark, brokers) as command:
         from halfmoon.pipeline.jobs.report_kinds import DeadLetters
 
-        _show(_made(command, DeadLetters(), options, bootstrap_server), ("dlq_by_group", "dlq_by_reason"), result)
+        _show(_made(command, DeadLetters(), options), ("dlq_by_group", "dlq_by_reason"), result)
 
 
 @app.command()
+@option_groups
 def lag(
     groups: Annotated[str, typer.Argument(metavar="[REGEX]", help="Groups to report.")] = ".*",
     every_s: Annotated[
@@ -165,7 +168,8 @@ def lag(
         ),
     ] = None,
     out: OutOption = Path("out"),
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    *,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Lag of consumer groups.
@@ -181,7 +185,7 @@ def lag(
             output.note(f"groups {len({sample.group for sample in samples}):,}  lag {behind:,}")
 
         published = lag_report(
-            out, bootstrap=bootstrap_server, groups=groups, every_s=every_s, on_sample=on_sample, on_tick=command.tick
+            out, bootstrap=at(brokers), groups=groups, every_s=every_s, on_sample=on_sample, on_tick=command.tick
         )
         _show(published, ("lag_now",), result)
 
@@ -193,22 +197,23 @@ def flights(
     out: OutOption = Path("out"),
     *,
     spark: SparkOptions,
-    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Report of the demo: delays of flights.
 
     By carrier, hour, route and weather.
     """
-    with running("flights", spark) as command:
+    with running("flights", spark, brokers) as command:
         from halfmoon.pipeline.jobs.reporting import flight_report
 
-        _show(flight_report(command.spark, topic, out, bootstrap=bootstrap_server), ("overview",), result)
+        _show(flight_report(command.spark, topic, out, bootstrap=command.brokers), ("overview",), result)
 
 
-def _made(command: Running, kind: Kind, options: ReportOptions, bootstrap: str) -> Published:
+def _made(command: Running, kind: Kind, options: ReportOptions) -> Published:
     from halfmoon.pipeline.jobs.reporting import report, report_stream
 
+    bootstrap = command.brokers
     source = f"{kind.title}, from {bootstrap}"
     if not options.is_stream:
         return report(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from halfmoon.cli import output
+from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.errors import CliError
 from halfmoon.cli.options import key_values, time_ms
 from halfmoon.cli.times import HELP
@@ -27,6 +28,7 @@ from halfmoon.cli.times import HELP
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from halfmoon.pipeline.brokers import Brokers as There
     from halfmoon.pipeline.queries import Batch
 
 EveryOption = Annotated[
@@ -111,11 +113,12 @@ class Interruptible:
 
 
 class Running(Interruptible):
-    """One command that runs Spark."""
+    """One command that runs Spark, over these brokers."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, brokers: There) -> None:
         super().__init__()
         self.spark = spark
+        self.brokers = brokers
 
 
 @contextmanager
@@ -144,14 +147,14 @@ def explained() -> Iterator[None]:
 
 
 @contextmanager
-def running(name: str, options: SparkOptions) -> Iterator[Running]:
+def running(name: str, options: SparkOptions, brokers: Brokers) -> Iterator[Running]:
     """A session for the block, which raises as in `explained`."""
-    with explained(), _session(name, options) as command:
+    with explained(), _session(name, options, at(brokers)) as command:
         yield command
 
 
 @contextmanager
-def _session(name: str, options: SparkOptions) -> Iterator[Running]:
+def _session(name: str, options: SparkOptions, there: There) -> Iterator[Running]:
     settings = key_values(options.conf or [], "--conf")
     from halfmoon.pipeline import session, stop
     from halfmoon.pipeline.failures import spark_errors
@@ -167,7 +170,7 @@ def _session(name: str, options: SparkOptions) -> Iterator[Running]:
                 f"halfmoon-{name}", master=options.master, remote=options.remote,
                 driver_memory=options.driver_memory, config=settings,
             )  # fmt: skip
-        command = Running(spark)
+        command = Running(spark, there)
         command.listen()  # After pyspark has put a handler of its own there.
         try:
             with spark_errors():
@@ -184,6 +187,14 @@ def _signals_restored() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def at(brokers: Brokers) -> There:
+    """The brokers as the pipeline takes them. Raises CliError, SecurityError, OSError, PipelineError."""
+    from halfmoon.pipeline.brokers import Brokers as Found
+
+    brokers.tcp_servers()  # what is no address, Spark would say in Java
+    return Found(brokers.bootstrap_server, security=brokers.security)
 
 
 def show_batch(batch: Batch) -> None:

@@ -77,7 +77,8 @@ def _work(options: argparse.Namespace, stopping: threading.Event, failures: list
     try:
         from halfmoon.demo.run import Options, run
 
-        run(Options(options.data_dir, options.out, options.rows, options.bootstrap_server), console, stopping)
+        wanted = Options(options.data_dir, options.out, options.rows, options.bootstrap_server, options.secure)
+        run(wanted, console, stopping)
     except ImportError as missing:
         failures.append(f"{missing.name} is not installed: pip install 'halfmoon[spark]'")
     except Exception as failed:
@@ -106,7 +107,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--out", type=Path, default=Path("out"), metavar="DIR", help="where tables and charts go (default: out)")
     add("--rows", type=_positive, metavar="N", help="load only the first N flights (default: all)")
-    add("--bootstrap-server", metavar="HOST:PORT", help="use this broker, Kafka or Halfmoon, instead of starting one")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--bootstrap-server", metavar="HOST:PORT", help="use this broker, Kafka or Halfmoon, instead of starting one"
+    )
+    where.add_argument(
+        "--secure", action="store_true", help="TLS, passwords and access rules; users with only the rights they need"
+    )
     add("--traceback", action="store_true", help="on an error, show where it came from")
     return parser
 

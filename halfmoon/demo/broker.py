@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -45,14 +45,19 @@ def broker(
     log: Path,
     command: list[str] | None = None,
     on_death: Callable[[], None] = lambda: None,
+    config: Path | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[BrokerProcess]:
     """Start `halfmoon serve` over `data_dir` on a free port, and stop it when the block is left, however it is left.
 
     What it writes to standard error goes to `log`. Raises PipelineError with its last words if it is not ready within
     30 s. It gets a session of its own: Ctrl-C must reach this program first, which then stops it in order. If it ends
-    while the block runs, `on_death` is called, in another thread.
+    while the block runs, `on_death` is called, in another thread. `config`: a broker.yaml; `environment`: what is
+    added to this program's.
     """
     serve = [sys.executable, "-m", "halfmoon", "serve", "--data-dir", str(data_dir), "--kafka", "127.0.0.1:0"]
+    if config is not None:
+        serve += ["--config", str(config)]
     with log.open("a") as errors:
         process = subprocess.Popen(
             command or serve,
@@ -60,6 +65,7 @@ def broker(
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
+            env={**os.environ, **(environment or {})},
             start_new_session=True,
             preexec_fn=_end_with_parent(),
         )

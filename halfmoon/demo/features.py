@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, Producer, TopicPartition
 from rich.table import Table
 
-from halfmoon.demo.load import REQUEST_TIMEOUT_S, TopicView, ensure_topic
+from halfmoon.demo.load import GROUP, REQUEST_TIMEOUT_S, TopicView, ensure_topic
 from halfmoon.demo.source import FLIGHTS_TOPIC
 from halfmoon.pipeline.admin import Admin, RefusedConfigError, TopicExistsError
 from halfmoon.pipeline.errors import PipelineError
@@ -37,9 +37,9 @@ def define_view(steps: Steps) -> bool:
     """Have the broker fill the view from now on; False where it does not know of views. Raises PipelineError."""
     settings = {"halfmoon.view.source": FLIGHTS_TOPIC, "halfmoon.view.sql": VIEW_SQL, "retention.ms": "-1"}
     try:
-        Admin(steps.bootstrap).create_topic(VIEW, -1, settings)
+        Admin(steps.producer).create_topic(VIEW, -1, settings)
     except RefusedConfigError:
-        steps.say("view", f"left out: the broker at {steps.bootstrap} has no views, so it is no Halfmoon")
+        steps.say("view", f"left out: the broker at {steps.producer} has no views, so it is no Halfmoon")
         return False
     except TopicExistsError:
         pass
@@ -58,14 +58,14 @@ def read_view(steps: Steps, spark: SparkSession, flights: DataFrame, partitions:
     from halfmoon.pipeline.topics import read_topic
 
     expected = flights_late_at_jfk(flights).count()
-    with steps.timed("view"), TopicView(steps.bootstrap) as view:
+    with steps.timed("view"), TopicView(steps.reader) as view:
         deadline = time.monotonic() + FILL_TIMEOUT_S
         while sum(view.ends(VIEW, partitions).values()) < expected:
             steps.check_alive()
             if time.monotonic() > deadline:
                 raise PipelineError(f"{VIEW} has not {expected:,} records after {FILL_TIMEOUT_S} s")
             time.sleep(0.05)
-        late = read_topic(spark, VIEW, bootstrap=steps.bootstrap).withColumn(
+        late = read_topic(spark, VIEW, bootstrap=steps.reader).withColumn(
             "minutes", F.col("properties")["dep_delay"].cast("int")
         )
         found = late.agg(F.count("*"), F.mean("minutes"), F.max("minutes")).collect()[0]
@@ -78,11 +78,11 @@ def read_view(steps: Steps, spark: SparkSession, flights: DataFrame, partitions:
 def boarding_calls(steps: Steps) -> None:
     """For some flights a call that is due in a moment; it is shown when it comes. Raises PipelineError."""
     with steps.timed("delays"):
-        partitions = ensure_topic(steps.bootstrap, BOARDING_TOPIC, 1)
-        with TopicView(steps.bootstrap) as view:
+        partitions = ensure_topic(steps.producer, BOARDING_TOPIC, 1)
+        with TopicView(steps.reader) as view:
             begin = view.ends(BOARDING_TOPIC, partitions)[0]
             calls = _calls(view)
-        producer = Producer({"bootstrap.servers": steps.bootstrap, "linger.ms": 0, "log_level": 0})
+        producer = Producer(steps.producer.confluent(linger_ms=0))
         producer.list_topics(BOARDING_TOPIC, timeout=REQUEST_TIMEOUT_S)  # connecting is no part of being late
         due_ms: dict[str, float] = {}
         for number, call in reversed(list(enumerate(calls))):  # the last one is sent first
@@ -110,16 +110,16 @@ def gate_changes(steps: Steps) -> None:
     from halfmoon.kafka import NotStoredError, TransactionalOutbox
 
     with steps.timed("outbox"):
-        partitions = ensure_topic(steps.bootstrap, GATES_TOPIC, 1)
-        with TopicView(steps.bootstrap) as view:
+        partitions = ensure_topic(steps.producer, GATES_TOPIC, 1)
+        with TopicView(steps.reader) as view:
             begin = view.ends(GATES_TOPIC, partitions)[0]
-        producer = Producer({"bootstrap.servers": steps.bootstrap, "linger.ms": 0, "log_level": 0})
-        outbox = TransactionalOutbox("halfmoon-demo", producer)
+        producer = Producer(steps.producer.confluent(linger_ms=0))
+        outbox = TransactionalOutbox(GROUP, producer)
         kept, _ = outbox.prepare(GATES_TOPIC, b"UA 1545 now leaves from gate 7")
         dropped, _ = outbox.prepare(GATES_TOPIC, b"UA 1545 now leaves from gate 99")
         try:
             outbox.flush(REQUEST_TIMEOUT_S)
-            with TopicView(steps.bootstrap) as view:
+            with TopicView(steps.reader) as view:
                 seen_early = view.ends(GATES_TOPIC, partitions)[0] - begin
             outbox.rollback(dropped)
             outbox.commit(kept)
@@ -127,7 +127,7 @@ def gate_changes(steps: Steps) -> None:
         except (NotStoredError, TimeoutError) as error:
             raise PipelineError(str(error)) from error
         came = [text for text, _ in _receive(steps, GATES_TOPIC, begin, 1)]
-        with TopicView(steps.bootstrap) as view:
+        with TopicView(steps.reader) as view:
             seen = view.ends(GATES_TOPIC, partitions)[0] - begin
     if seen_early or seen != 1 or came != ["UA 1545 now leaves from gate 7"]:
         raise PipelineError(f"of two half messages {seen_early} were seen before their end, and then: {came}")
@@ -160,7 +160,7 @@ def _calls(view: TopicView) -> list[str]:
 
 def _receive(steps: Steps, topic: str, offset: int, count: int) -> list[tuple[str, float]]:
     """The next messages of a topic of one partition, and when each came (Unix ms)."""
-    consumer = Consumer({"bootstrap.servers": steps.bootstrap, "group.id": "halfmoon-demo", "log_level": 0})
+    consumer = Consumer(steps.reader.confluent(group_id=GROUP, enable_auto_commit=False))
     consumer.assign([TopicPartition(topic, 0, offset)])
     found: list[tuple[str, float]] = []
     deadline = time.monotonic() + REQUEST_TIMEOUT_S

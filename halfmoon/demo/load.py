@@ -17,11 +17,14 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from halfmoon.demo.source import Dataset, Record
 from halfmoon.pipeline.admin import Admin
+from halfmoon.pipeline.brokers import Bootstrap, brokers
 from halfmoon.pipeline.checksum import Checksum, record_number
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.sending import LOOK_EVERY, Sender
 
 REQUEST_TIMEOUT_S = 20
+GROUP = "halfmoon-demo"
+"""Of consumers, which never join it, and of half messages."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -35,7 +38,7 @@ class Loaded:
     ends: dict[int, int] = field(default_factory=dict)
 
 
-def ensure_topic(bootstrap: str, topic: str, partitions: int) -> int:
+def ensure_topic(bootstrap: Bootstrap, topic: str, partitions: int) -> int:
     """Create the topic unless it exists, and return its number of partitions.
 
     `retention.ms=-1`: the records are of 2013, and Kafka counts retention from a record's own time.
@@ -46,15 +49,9 @@ def ensure_topic(bootstrap: str, topic: str, partitions: int) -> int:
 class TopicView:
     """Reads a topic's ends and single records; commits nothing and joins no group."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: Bootstrap) -> None:
         self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "halfmoon-demo",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "log_level": 0,
-            }
+            brokers(bootstrap).confluent(group_id=GROUP, enable_auto_commit=False, isolation_level="read_committed")
         )
 
     def __enter__(self) -> TopicView:
@@ -93,7 +90,7 @@ class TopicView:
 
 
 def load(
-    bootstrap: str,
+    bootstrap: Bootstrap,
     dataset: Dataset,
     *,
     rows: int | None = None,
@@ -165,7 +162,7 @@ def _present(view: TopicView, dataset: Dataset, partitions: int, places: list[in
 
 
 def _send(
-    bootstrap: str,
+    bootstrap: Bootstrap,
     dataset: Dataset,
     places: list[int],
     present: dict[int, int],

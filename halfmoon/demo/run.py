@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.table import Table
 
-from halfmoon.demo import features, stages
+from halfmoon.demo import features, secure, stages
 from halfmoon.demo.broker import broker
 from halfmoon.demo.children import end_children
 from halfmoon.demo.source import FLIGHTS_TOPIC, REFERENCE_TOPICS
 from halfmoon.demo.state import DataDir
 from halfmoon.pipeline.admin import Admin
+from halfmoon.pipeline.brokers import Brokers
 from halfmoon.pipeline.errors import PipelineError
+from halfmoon.securing import PLAINTEXT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +36,8 @@ class Options:
     out: Path = Path("out")
     rows: int | None = None
     bootstrap: str | None = None
+    secure: bool = False
+    """Our own broker wants TLS and passwords, and obeys access rules."""
 
 
 def run(
@@ -59,12 +64,15 @@ def run(
             data = DataDir(options.data_dir.expanduser().absolute())
         stack.enter_context(data.locked())
         steps = _reach_broker(options, console, data, stack, stopping or threading.Event())
-        state = data.read_state(Admin(steps.bootstrap).cluster_id())
+        state = data.read_state(Admin(steps.producer).cluster_id())
         data.write_state(state)
 
         stack.enter_context(_broker_first(steps))
         loaded = stages.load_topics(steps, options.rows)
         flights = loaded[FLIGHTS_TOPIC]
+        if options.secure:
+            refusal = secure.denied(steps.reader)
+            steps.say("denied", f"{secure.READER} tried to write to {FLIGHTS_TOPIC}: {refusal}")
         has_features = features.define_view(steps)
         own_spark = None if spark is not None else stages.start_spark(steps, data)
         from halfmoon.pipeline.reports.flights import RECORD_COLUMNS, read_table
@@ -78,7 +86,7 @@ def run(
         stack.enter_context(spark_errors())
         stages.ingest_flights(steps, spark, data, flights)
         table = read_table(spark, data.table)
-        small = read_topic(spark, list(REFERENCE_TOPICS.values()), bootstrap=steps.bootstrap)
+        small = read_topic(spark, list(REFERENCE_TOPICS.values()), bootstrap=steps.reader)
         reference = small.select(*RECORD_COLUMNS).cache()
         if has_features:
             features.read_view(steps, spark, table, len(flights.ends))
@@ -114,14 +122,36 @@ def _reach_broker(
 
     own = None
     if options.bootstrap is not None:
-        steps = stages.Steps(console, options.bootstrap, check_alive)
-        steps.say("broker", f"using {options.bootstrap}")
+        there = Brokers(options.bootstrap)
+        steps = stages.Steps(console, there, there, check_alive)
+        steps.say("broker", f"using {there}")
         return steps
     started = time.monotonic()
-    own = stack.enter_context(broker(data.broker, data.log("broker"), on_death=end_children))
-    steps = stages.Steps(console, own.address, check_alive, {"broker": time.monotonic() - started})
+    prepared = secure.prepare(data) if options.secure else None
+    config, environment = (None, None) if prepared is None else (prepared.config, prepared.environment)
+    own = stack.enter_context(
+        broker(data.broker, data.log("broker"), on_death=end_children, config=config, environment=environment)
+    )
+    there = Brokers(own.address, security=PLAINTEXT)
+    steps = stages.Steps(console, there, there, check_alive, {"broker": time.monotonic() - started})
     steps.say("broker", f"Halfmoon is ready at {own.address}, data in {data.broker}")
+    if prepared is not None:
+        _secure(steps, prepared)
     return steps
+
+
+def _secure(steps: stages.Steps, prepared: secure.Prepared) -> None:
+    """From here on the steps are done by two users, over TLS."""
+    with steps.timed("users"):
+        steps.producer, steps.reader = secure.set_up(prepared, steps.producer.servers)
+    table = Table(title="Who may do what", title_justify="left", box=None, pad_edge=False)
+    for name in ("user", "operations", "resource", "name"):
+        table.add_column(name)
+    for rule in secure.RULES:
+        table.add_row(rule.user, ", ".join(rule.operations), rule.resource.replace("_", " "), rule.name)
+    steps.console.print(table, highlight=False)
+    made = f"{secure.PRODUCER} and {secure.READER}, {len(secure.RULES)} rules; TLS and {secure.MECHANISM} from here on"
+    steps.say("users", f"{made}; their client.properties are in {prepared.folder}")
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from halfmoon.demo.source import (
     strict_json,
 )
 from halfmoon.demo.state import DataDir
+from halfmoon.pipeline.brokers import Brokers
 from halfmoon.pipeline.checkpoint import committed_offsets
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.progress import bar, follow
@@ -40,7 +41,10 @@ class Steps:
     """Where a run's steps print, and how long each took, in seconds."""
 
     console: Console
-    bootstrap: str
+    producer: Brokers
+    """Those who write flights connect so, …"""
+    reader: Brokers
+    """… and so those who read them."""
     check_alive: Callable[[], None] = lambda: None
     timings_s: dict[str, float] = field(default_factory=dict)
 
@@ -71,7 +75,7 @@ def load_topics(steps: Steps, rows: int | None) -> dict[str, Loaded]:
                     shown.at(done)
 
                 loaded[dataset.topic] = load(
-                    steps.bootstrap, dataset, rows=limit, on_progress=on_progress, check_alive=steps.check_alive
+                    steps.producer, dataset, rows=limit, on_progress=on_progress, check_alive=steps.check_alive
                 )
     flights = loaded[FLIGHTS_TOPIC]
     had = flights.checksum.count - flights.sent
@@ -111,7 +115,7 @@ def ingest_flights(steps: Steps, spark: SparkSession, data: DataDir, loaded: Loa
     before = sum(committed_offsets(data.checkpoint).get(FLIGHTS_TOPIC, {}).values())
     new = sum(loaded.ends.values()) - before
     with steps.timed("stream"), bar(steps.console, "streaming into Parquet", new) as shown:
-        stream = read_stream(spark, FLIGHTS_TOPIC, bootstrap=steps.bootstrap, batch_records=BATCH_RECORDS)
+        stream = read_stream(spark, FLIGHTS_TOPIC, bootstrap=steps.reader, batch_records=BATCH_RECORDS)
         done = ingest(
             typed_flights(stream), data.table, data.checkpoint, on_batch=follow(shown), on_tick=steps.check_alive
         )
@@ -183,16 +187,16 @@ def write_summary(steps: Steps, spark: SparkSession, reports: list[Report]) -> N
 
     records = summary_records(reports)
     with steps.timed("summary"), bar(steps.console, f"writing {SUMMARY_TOPIC}", None):
-        partitions = ensure_topic(steps.bootstrap, SUMMARY_TOPIC, 1)
-        with TopicView(steps.bootstrap) as view:
+        partitions = ensure_topic(steps.producer, SUMMARY_TOPIC, 1)
+        with TopicView(steps.reader) as view:
             before = view.ends(SUMMARY_TOPIC, partitions)
             frame = spark.createDataFrame(records, "key string, value string, tag string").coalesce(1)
-            write_topic(frame, SUMMARY_TOPIC, bootstrap=steps.bootstrap, tags=F.col("tag"))
+            write_topic(frame, SUMMARY_TOPIC, bootstrap=steps.reader, tags=F.col("tag"))
             after = view.ends(SUMMARY_TOPIC, partitions)
         written = read_topic(
             spark,
             SUMMARY_TOPIC,
-            bootstrap=steps.bootstrap,
+            bootstrap=steps.reader,
             start={SUMMARY_TOPIC: before},
             end={SUMMARY_TOPIC: after},
         )

@@ -2,6 +2,7 @@
 
 D/broker/         the broker's own data        D/state.json      this module's
 D/spark/flights/  the Parquet table            D/spark/checkpoint/
+D/security/       certificates and users (secure.py)
 D/broker.log, D/spark.log, D/demo.log          D/lock            held while a demo runs
 """
 

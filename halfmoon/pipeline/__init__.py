@@ -5,6 +5,7 @@ so), so it works on any cluster. It needs the extra `halfmoon[spark]`; importing
 pyspark, so that a missing extra can be said in a sentence.
 
     session.py      a SparkSession with the right connector, wherever Spark runs: jvm.py, java.py, connect.py
+    brokers.py      where the broker is, and how to log in there
     topics.py       topic → DataFrame → topic: offsets.py (from where to where), values.py (JSON, Avro),
                     views.py (filters pushed down to the broker), admin.py (what the broker itself is asked)
     queries.py      streaming queries and their batches; progress.py (the same on the terminal)
@@ -22,6 +23,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from halfmoon.pipeline.brokers import Brokers
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.session import connector_coordinates, session, stop
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Avro",
+    "Brokers",
     "GroupOffsets",
     "PipelineError",
     "archive",

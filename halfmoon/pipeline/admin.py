@@ -4,7 +4,6 @@ committed, how far a view has come. On the driver, by confluent-kafka's admin cl
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Iterable, Mapping
@@ -22,14 +21,13 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined,unused-ignore]
 from confluent_kafka.cimpl import NewTopic
 
+from halfmoon.pipeline.brokers import Bootstrap, brokers
 from halfmoon.pipeline.errors import PipelineError
 
 REQUEST_TIMEOUT_S = 20
 POLL_S = 0.05
 _GRACE_S = 5
 """The client's own word that nobody answers says more than that it has not come."""
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-BOOTSTRAP_VARIABLE = "HALFMOON_BOOTSTRAP_SERVER"
 
 PartitionOffsets = dict[int, int]
 """{partition: offset}"""
@@ -39,21 +37,15 @@ TopicOffsets = dict[str, PartitionOffsets]
 ResultT = TypeVar("ResultT")
 
 
-def bootstrap_servers(given: str | None = None) -> str:
-    """`given`, or what the environment names (HALFMOON_BOOTSTRAP_SERVER), or 127.0.0.1:9092."""
-    return given or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
-
-
 class Admin:
     """One client. Every method raises PipelineError, one line, for what the broker refuses or does not answer."""
 
-    def __init__(self, bootstrap: str | None = None) -> None:
-        self.bootstrap = bootstrap_servers(bootstrap)
+    def __init__(self, bootstrap: Bootstrap = None) -> None:
+        self.brokers = brokers(bootstrap)
+        self.bootstrap = self.brokers.servers
         # Without a strategy: librdkafka's, when the only broker goes away for a moment, forgets it together with the
         # requests that wait for it, and these are answered by nothing but their timeout.
-        settings: dict[str, str | int | float | bool] = {"bootstrap.servers": self.bootstrap, "log_level": 0}
-        settings["metadata.recovery.strategy"] = "none"
-        self._client = AdminClient(settings)
+        self._client = AdminClient(self.brokers.confluent(metadata_recovery_strategy="none"))
 
     # -- topics ------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ needs nothing there.
 |---|---|
 | `path`, `topic` | the topic |
 | `bootstrap` | HOST:PORT, if not that of `register` |
+| `command_config` | a client.properties on the driver's machine, if not that of `register` |
 | `properties` | headers as columns: names and types (STRING, INT, BIGINT, DOUBLE, BOOLEAN) as in a schema |
 | `tag`, `sql` | filters (docs/filters.md) |
 | `push_down` | `true`: what `where` says may make a view, too; without it a view is used if there is one |
@@ -38,7 +39,8 @@ except ImportError as missing:
     raise ImportError('format("halfmoon") needs Spark 4.0 or later; read_topic does the same with any') from missing
 from pyspark.sql.types import BooleanType, DataType, DoubleType, IntegerType, LongType, StringType, StructType
 
-from halfmoon.pipeline.admin import REQUEST_TIMEOUT_S, Admin, bootstrap_servers
+from halfmoon.pipeline.admin import REQUEST_TIMEOUT_S, Admin
+from halfmoon.pipeline.brokers import Bootstrap, Brokers, brokers
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.times import milliseconds
 from halfmoon.pipeline.views import Filter, chosen, filled_view, wanted_view
@@ -64,9 +66,10 @@ _KEYWORDS = frozenset(
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def register(spark: SparkSession, bootstrap: str | None = None) -> None:
+def register(spark: SparkSession, bootstrap: Bootstrap = None) -> None:
     """Make `format("halfmoon")` known to a session. Without the option `bootstrap` it reads from this broker, or from
-    that which HALFMOON_BOOTSTRAP_SERVER names here and now: executors have an environment of their own.
+    that which HALFMOON_BOOTSTRAP_SERVER names here and now: executors have an environment of their own. So it is with
+    how to log in there.
 
     Where Spark offers conditions (4.1) but has that switched off, as it has by default, it is switched on for this
     session, unless somebody has set spark.sql.python.filterPushdown.enabled to false.
@@ -76,7 +79,7 @@ def register(spark: SparkSession, bootstrap: str | None = None) -> None:
         spark.conf.set(OFFERS_SETTING, "true")
 
     class Registered(HalfmoonDataSource):
-        default_bootstrap = bootstrap_servers(bootstrap)
+        default_brokers = brokers(bootstrap)
         reader_class = _PushDownReader if offers else _Reader
 
     spark.dataSource.register(Registered)
@@ -85,7 +88,7 @@ def register(spark: SparkSession, bootstrap: str | None = None) -> None:
 class HalfmoonDataSource(DataSource):
     """See above."""
 
-    default_bootstrap: str | None = None
+    default_brokers: Brokers | None = None
     reader_class: type[_Reader]
 
     @classmethod
@@ -97,7 +100,13 @@ class HalfmoonDataSource(DataSource):
         return COLUMNS + (f", {properties}" if properties else "")
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return self.reader_class(self.options, schema, self.options.get("bootstrap") or self.default_bootstrap)
+        return self.reader_class(self.options, schema, self._brokers())
+
+    def _brokers(self) -> Brokers:
+        servers, file, there = self.options.get("bootstrap"), self.options.get("command_config"), self.default_brokers
+        if there is None or file:
+            return Brokers(servers or (there.servers if there else None), command_config=file)
+        return Brokers(servers, security=there.security) if servers else there
 
 
 @dataclass
@@ -111,11 +120,11 @@ class _Part(InputPartition):
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, options: Any, schema: StructType, bootstrap: str | None) -> None:
+    def __init__(self, options: Any, schema: StructType, there: Brokers) -> None:
         self._topic = options.get("topic") or options.get("path")
         if not self._topic:
             raise PipelineError('format("halfmoon") needs a topic: load("orders")')
-        self._bootstrap = bootstrap
+        self._brokers = there
         self._schema = schema
         self._own = schema.fields[COLUMN_COUNT:]
         self._asked = chosen(options.get("tag"), options.get("sql"))
@@ -124,7 +133,7 @@ class _Reader(DataSourceReader):
         self._bounds = [_moment(options, "start"), _moment(options, "end")]
 
     def partitions(self) -> Sequence[_Part]:
-        admin = Admin(self._bootstrap)
+        admin = Admin(self._brokers)
         topic, ends = self._source(admin)
         begins = admin.begins(topic)
         start, end = self._bounds
@@ -154,7 +163,7 @@ class _Reader(DataSourceReader):
         assert isinstance(partition, _Part)
         schema = to_arrow_schema(self._schema)
         readers = [(field.name, _reading(field.dataType)) for field in self._own]
-        for messages in _messages(bootstrap_servers(self._bootstrap), partition):
+        for messages in _messages(self._brokers, partition):
             columns = zip(*(_row(message, readers) for message in messages), strict=True)
             arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
             yield pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
@@ -225,19 +234,17 @@ def _moment(options: Any, name: str) -> int | None:
         raise PipelineError(f"option {name} is a time such as 2026-01-31T14:00, not {text!r}") from None
 
 
-def _messages(bootstrap: str, part: _Part) -> Iterator[list[Any]]:
+def _messages(there: Brokers, part: _Part) -> Iterator[list[Any]]:
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "halfmoon-datasource",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "error",
-            "log_level": 0,
-        }
+        there.confluent(
+            group_id="halfmoon-datasource",
+            enable_auto_commit=False,
+            enable_partition_eof=True,
+            isolation_level="read_committed",
+            auto_offset_reset="error",
+        )
     )
     try:
         consumer.assign([TopicPartition(part.topic, part.partition, part.begin)])

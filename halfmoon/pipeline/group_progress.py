@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from halfmoon.pipeline.admin import Admin, TopicOffsets
+from halfmoon.pipeline.brokers import Bootstrap
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.queries import batch_of
 
@@ -44,7 +45,7 @@ def group_writer(admin: Admin, group: str) -> Callable[[TopicOffsets], None]:
 
 
 def commit_progress(
-    spark: SparkSession, group: str, *, query: str | None = None, bootstrap: str | None = None
+    spark: SparkSession, group: str, *, query: str | None = None, bootstrap: Bootstrap = None
 ) -> StreamingQueryListener:
     """From now on, write the progress of the session's streaming queries as the offsets of `group`.
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
+from halfmoon.pipeline.brokers import Bootstrap, brokers
 from halfmoon.pipeline.errors import PipelineError
 
 DELIVERY_TIMEOUT_MS = 60_000
@@ -30,14 +31,14 @@ class Sender:
     the block. Raises PipelineError for a record that the topic does not take.
     """
 
-    def __init__(self, bootstrap: str, topic: str, on_look: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, bootstrap: Bootstrap, topic: str, on_look: Callable[[], None] = lambda: None) -> None:
         self.sent = 0
         self._topic = topic
         self._on_look = on_look
         self._failure: str | None = None
         self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
+            brokers(bootstrap).confluent()
+            | {
                 "enable.idempotence": True,
                 "enable.gapless.guarantee": True,
                 "compression.type": "lz4",
@@ -47,7 +48,6 @@ class Sender:
                 "message.timeout.ms": DELIVERY_TIMEOUT_MS,
                 # Success is that flush() leaves nothing behind; a callback for each record would double the time.
                 "delivery.report.only.error": True,
-                "log_level": 0,
             }
         )
 

@@ -29,8 +29,15 @@ if TYPE_CHECKING:
 
 __all__ = ["check_java", "connector_coordinates", "session", "spark_errors", "stop"]
 
-EVERYWHERE = {"spark.sql.session.timeZone": "UTC"}
+EVERYWHERE = {
+    "spark.sql.session.timeZone": "UTC",
+    # How a source logs in is among its options, which plans show: in the UI, and in event logs.
+    "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore|ssl[.]key|secret|password|token",
+}
 """What holds for every session. Times of a log are instants."""
+
+HIDDEN = "(?i)secret|password|passphrase|token|access[.]?key|jaas|keystore"
+"""Spark's own value of spark.redaction.regex, and what Kafka's clients log in with."""
 
 NEWEST_CONNECTORS = ("4.0.4", "4.1.3", "4.2.0")
 """The newest connector of each version of Spark from 4.0 on, in Maven Central on 2026-11-24: some releases of Spark
@@ -204,6 +211,7 @@ def _reach(master: str) -> None:
 def _defaults(app_name: str, driver_memory: str, packages: str) -> dict[str, str]:
     return {
         **EVERYWHERE,
+        "spark.redaction.regex": HIDDEN,
         "spark.app.name": app_name,
         "spark.jars.packages": packages,
         "spark.driver.memory": driver_memory,

@@ -11,7 +11,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
 
-from halfmoon.pipeline.admin import Admin, bootstrap_servers
+from halfmoon.pipeline.admin import Admin
+from halfmoon.pipeline.brokers import Bootstrap, brokers
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.offsets import Position, end_options, offsets_json, start_options
 from halfmoon.pipeline.times import milliseconds
@@ -40,7 +41,7 @@ def read_topic(
     spark: SparkSession,
     topics: Topics,
     *,
-    bootstrap: str | None = None,
+    bootstrap: Bootstrap = None,
     start: Position = "earliest",
     end: Position = "latest",
     tag: str | None = None,
@@ -54,8 +55,7 @@ def read_topic(
     `start` and `end` (exclusive) are of the kinds that offsets.py lists. `tag` or `sql` has the broker filter: what is
     read is a view of the topic (views.py), so the columns `topic`, `partition` and `offset` are the view's; `view` is
     its name if one has to be made. With `schema` there is one more column, `data`: the value, parsed. `options` go to
-    Spark's source as they are and win over what is set here. `bootstrap` is by default what HALFMOON_BOOTSTRAP_SERVER
-    names, or 127.0.0.1:9092.
+    Spark's source as they are and win over what is set here. `bootstrap` is HOST:PORT or a `Brokers` (brokers.py).
 
     Raises PipelineError where the broker does not answer, a topic does not exist, or arguments contradict each other.
     """
@@ -81,7 +81,7 @@ def read_stream(
     spark: SparkSession,
     topics: Topics,
     *,
-    bootstrap: str | None = None,
+    bootstrap: Bootstrap = None,
     start: Position = "earliest",
     tag: str | None = None,
     sql: str | None = None,
@@ -137,7 +137,7 @@ def write_topic(
     frame: DataFrame,
     topic: str,
     *,
-    bootstrap: str | None = None,
+    bootstrap: Bootstrap = None,
     tags: Column | None = None,
     keys: Column | None = None,
     properties: Mapping[str, Column] | None = None,
@@ -161,7 +161,7 @@ def write_topic(
     for a frame without a column `value`, and for two kinds of delay.
     """
     rows = _records(frame, tags, keys, properties, _delay(delay_level, delay_ms, deliver_at))
-    place = {"kafka.bootstrap.servers": bootstrap_servers(bootstrap), "topic": topic, **(options or {})}
+    place = brokers(bootstrap).spark() | {"topic": topic, **(options or {})}
     if not frame.isStreaming:
         rows.write.format("kafka").options(**place).save()
         return None
@@ -202,7 +202,7 @@ def _pushed_down(
 
 
 def _place(admin: Admin, names: Sequence[str]) -> dict[str, str]:
-    return {"kafka.bootstrap.servers": admin.bootstrap, "subscribe": ",".join(names)}
+    return admin.brokers.spark() | {"subscribe": ",".join(names)}
 
 
 def _for_java(pattern: re.Pattern[str]) -> str:

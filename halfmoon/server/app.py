@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -32,7 +32,7 @@ from halfmoon.errors import BrokerError, StartError, StorageError
 from halfmoon.hooks.plugins import Plugins, load_plugins
 from halfmoon.hooks.types import KafkaApi, KafkaRequest
 from halfmoon.plugins import BUILT_IN
-from halfmoon.server import admin_socket, authorizing
+from halfmoon.server import admin_socket, authorizing, first_user
 from halfmoon.server.assembly import Node
 from halfmoon.server.cleaning import CleaningProcess
 from halfmoon.server.clock import SystemClock
@@ -69,12 +69,18 @@ class App:
     """A node in the running event loop. `start` and `stop` once each."""
 
     def __init__(
-        self, settings: Settings, *, plugins: Sequence[object] = (), unset_configs: Collection[str] = ()
+        self,
+        settings: Settings,
+        *,
+        plugins: Sequence[object] = (),
+        unset_configs: Collection[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """`plugins`: plugin objects that are on whatever the settings say (the testing kit's way). `unset_configs`: as
-        of Node.open."""
+        of Node.open. `environment`: what names the first user."""
         self.settings = settings
         self._unset_configs = unset_configs
+        self._environment = environment or {}
         self._extra_plugins = plugins
         self.kafka_address: Address | None = None
         self.admin_socket: Path | None = None
@@ -110,6 +116,7 @@ class App:
 
     async def _start(self) -> None:
         await self._open()
+        first_user.create(self.node.users, self._environment)
         settings, access = self.settings, self.access
         self.kafka_address = await self._listen(self.kafka, settings.listeners.kafka.bind)
         self.kafka_addresses = {settings.listeners.kafka.name: self.kafka_address}

@@ -46,7 +46,7 @@ class _Process:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end, number)
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
-        app = App(settings, unset_configs=self._unset_configs)
+        app = App(settings, unset_configs=self._unset_configs, environment=os.environ)
         await app.start()
         garbage = Garbage(loop)
         garbage.start()

@@ -9,7 +9,8 @@ import shutil
 import tempfile
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,8 @@ class Broker:
     `config`: sections as in broker.yaml, over this kit's defaults (`DEFAULTS`).
     `data_dir`: kept if given; else a temporary directory that goes with the broker.
     `plugins`: plugin objects or modules to switch on, besides the built-in ones.
-    `secure`: clients need TLS and log in with SCRAM; `client_config` has what they need. Takes `halfmoon[auth]`.
+    `secure`: clients need TLS, log in with SCRAM, and access rules hold; `client_config` has what the super user `test`
+    needs, `create_user` and `allow` make others. Takes `halfmoon[auth]`.
     The broker runs in a thread with an event loop of its own, and stores and recovers as a real one does. Raises
     `halfmoon.errors.StartError` where it cannot start.
     """
@@ -75,16 +77,38 @@ class Broker:
         assert self.app is not None and self.app.kafka_address is not None, "the broker is not running"
         return str(self.app.kafka_address)
 
-    def client_config(self) -> dict[str, Any]:
+    def client_config(self, user: str = "test") -> dict[str, Any]:
         """For confluent-kafka, and whatever else is built on librdkafka: where the broker is and, where it is `secure`,
-        how to log in."""
+        how to log in as this user."""
         found: dict[str, Any] = {"bootstrap.servers": self.bootstrap_servers}
-        return found if self._secured is None else found | self._secured.librdkafka()
+        return found if self._secured is None else found | self._secured.librdkafka(user)
 
-    def kafka_python_config(self) -> dict[str, Any]:
+    def kafka_python_config(self, user: str = "test") -> dict[str, Any]:
         """The same as arguments of kafka-python, and of aiokafka."""
         found: dict[str, Any] = {"bootstrap_servers": self.bootstrap_servers}
-        return found if self._secured is None else found | self._secured.kafka_python()
+        return found if self._secured is None else found | self._secured.kafka_python(user)
+
+    def client_properties(self, user: str = "test") -> Path:
+        """A file for Kafka's own tools and `halfmoon … --command-config`, which goes with the broker. For one that is
+        `secure`."""
+        return self._security().properties_file(user)
+
+    def create_user(self, name: str, password: str | None = None) -> None:
+        """A user who may do nothing yet, with this password or one by chance; one that is there gets the password. For
+        a broker that is `secure`."""
+        secured = self._security()
+        self._in_loop(lambda app: secured.create_user(app.node.users, name, password))
+
+    def allow(self, user: str, resource: str, *operations: str, prefixed: bool = False) -> None:
+        """Access rules, for the next request on: `allow("alice", "topic:orders", "Read", "Write")`.
+
+        Resources are `topic:…`, `group:…`, `transactional-id:…`, `cluster`; `prefixed`: all whose names begin so.
+        Raises ValueError for words that rules do not know."""
+        self._rule(user, resource, operations, prefixed=prefixed)
+
+    def deny(self, user: str, resource: str, *operations: str, prefixed: bool = False) -> None:
+        """As `allow`. What is denied wins."""
+        self._rule(user, resource, operations, deny=True, prefixed=prefixed)
 
     @property
     def rocketmq(self) -> str:
@@ -143,6 +167,33 @@ class Broker:
             return self.start()
         finally:
             self._given_dir, self._config = before, config
+
+    def _security(self) -> Secured:
+        assert self._secured is not None, "the broker is not secure: Broker(secure=True)"
+        return self._secured
+
+    def _rule(self, user: str, resource: str, operations: tuple[str, ...], **how: bool) -> None:
+        self._security()
+        from halfmoon.testing.secured import rules
+
+        made = rules(user, resource, operations, **how)
+
+        def add(app: App) -> None:
+            for rule in made:
+                app.node.acls.check(rule)
+            app.node.acls.change(made)
+
+        self._in_loop(add)
+
+    def _in_loop(self, work: Callable[[App], None]) -> None:
+        """Done in the broker's thread. Raises what it raises."""
+        app, loop = self.app, self._loop
+        assert app is not None and loop is not None, "the broker is not running"
+
+        async def call() -> None:
+            work(app)
+
+        asyncio.run_coroutine_threadsafe(call(), loop).result(START_TIMEOUT_S)
 
     def _join(self) -> None:
         assert self._thread is not None

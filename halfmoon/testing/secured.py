@@ -1,6 +1,6 @@
-"""What a broker for tests and its clients need to encrypt and to log in: certificates and a user, new each time.
+"""What a broker for tests and its clients need to encrypt and to log in: certificates, users and rules, new each time.
 
-The user is a super user: who may do what is the test's to say, with users and rules of its own.
+The user `test` is a super user. Others have what a test allows them.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import ssl
 import tempfile
 import weakref
 from datetime import UTC, datetime
@@ -17,16 +16,23 @@ from typing import Any
 
 from halfmoon.auth.development import HERE, make_authority, make_server
 from halfmoon.auth.scram import MECHANISMS, MIN_ITERATIONS, salted_password
+from halfmoon.schema.control import AclRule
+from halfmoon.securing.clients import as_file, java, kafka_python
+from halfmoon.securing.properties import Security
+from halfmoon.services.acls.rules import ALLOW, ANY_NAME, CLUSTER_NAME, DENY, LITERAL, PREFIXED
+from halfmoon.services.authorization.decisions import ALL, OPERATIONS, RESOURCE_TYPES
 from halfmoon.services.credentials.users import Upsertion, Users
 
 USER = "test"
 MECHANISM = "SCRAM-SHA-256"
 
+_OPERATIONS = {name.replace("_", ""): number for name, number in {"all": ALL, **OPERATIONS}.items()}
+
 
 class Secured:
     def __init__(self) -> None:
-        self._password = secrets.token_urlsafe(12)
-        folder = Path(tempfile.mkdtemp(prefix="halfmoon-tls-"))
+        self._passwords = {USER: secrets.token_urlsafe(12)}
+        self._folder = folder = Path(tempfile.mkdtemp(prefix="halfmoon-tls-"))
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         now = datetime.now(UTC)
         authority = make_authority(now)
@@ -39,26 +45,69 @@ class Secured:
         self.config = {"listeners": {"kafka": listener}, "security": {"super_users": [f"User:{USER}"]}}
         """Sections of broker.yaml."""
 
-    def create_user(self, users: Users) -> None:
-        """In the broker's loop, at each start: on data that are kept, the user may be there with another password."""
+    def create_user(self, users: Users, name: str = USER, password: str | None = None) -> None:
+        """In the broker's loop. A user that is there, as on data that are kept, gets the password."""
+        chosen = password or self._passwords.get(name) or secrets.token_urlsafe(12)
         made = []
         for mechanism in MECHANISMS.values():
             salt = os.urandom(16)
-            salted = salted_password(mechanism, self._password, salt, MIN_ITERATIONS)
-            made.append(Upsertion(USER, mechanism.number, MIN_ITERATIONS, salt, salted))
-        if any(user.name == USER for user in users.all()):
-            users.set_passwords(USER, made)
+            salted = salted_password(mechanism, chosen, salt, MIN_ITERATIONS)
+            made.append(Upsertion(name, mechanism.number, MIN_ITERATIONS, salt, salted))
+        if any(user.name == name for user in users.all()):
+            users.set_passwords(name, made)
         else:
-            users.create(USER, made)
+            users.create(name, made)
+        self._passwords[name] = chosen
 
-    def librdkafka(self) -> dict[str, Any]:
+    def security(self, user: str) -> Security:
+        return Security("SASL_SSL", MECHANISM, user, self._password(user), authorities=self._ca.read_text())
+
+    def librdkafka(self, user: str) -> dict[str, Any]:
         return {
-            "security.protocol": "SASL_SSL", "sasl.mechanism": MECHANISM, "sasl.username": USER,
-            "sasl.password": self._password, "ssl.ca.location": str(self._ca),
+            "security.protocol": "SASL_SSL", "sasl.mechanism": MECHANISM, "sasl.username": user,
+            "sasl.password": self._password(user), "ssl.ca.location": str(self._ca),
         }  # fmt: skip
 
-    def kafka_python(self) -> dict[str, Any]:
-        return {
-            "security_protocol": "SASL_SSL", "sasl_mechanism": MECHANISM, "sasl_plain_username": USER,
-            "sasl_plain_password": self._password, "ssl_context": ssl.create_default_context(cafile=str(self._ca)),
-        }  # fmt: skip
+    def kafka_python(self, user: str) -> dict[str, Any]:
+        return kafka_python(self.security(user))
+
+    def properties_file(self, user: str) -> Path:
+        """A client.properties, which goes with the broker."""
+        file = Path(tempfile.mkdtemp(prefix="client-", dir=self._folder)) / "client.properties"
+        file.touch(0o600)
+        file.write_text(as_file(java(self.security(user))))
+        return file
+
+    def _password(self, user: str) -> str:
+        """Raises ValueError."""
+        if user not in self._passwords:
+            raise ValueError(f"there is no user {user!r}: broker.create_user({user!r})")
+        return self._passwords[user]
+
+
+def rules(
+    user: str, resource: str, operations: tuple[str, ...], *, deny: bool = False, prefixed: bool = False
+) -> list[AclRule]:
+    """One for each operation. `resource`: `topic:orders`, `group:billing`, `transactional-id:shop`, `cluster`. Raises
+    ValueError for words that access rules do not know."""
+    kind, _, name = resource.partition(":")
+    if kind == "cluster":
+        name, prefixed = name or CLUSTER_NAME, False
+    number = RESOURCE_TYPES.get(kind.replace("-", "_"))
+    if number is None or not name:
+        kinds = ", ".join(f"{each.replace('_', '-')}:NAME" for each in RESOURCE_TYPES if each != "cluster")
+        raise ValueError(f"{resource!r} is no resource: {kinds}, cluster")
+    unknown = [each for each in operations if _word(each) not in _OPERATIONS]
+    if unknown or not operations:
+        raise ValueError(f"{unknown[0]!r} is no operation of access rules" if unknown else "no operation was named")
+    return [
+        AclRule(
+            number, name, PREFIXED if prefixed else LITERAL, f"User:{user}", ANY_NAME, _OPERATIONS[_word(each)],
+            DENY if deny else ALLOW,
+        )
+        for each in operations
+    ]  # fmt: skip
+
+
+def _word(operation: str) -> str:
+    return operation.lower().replace("_", "").replace("-", "")

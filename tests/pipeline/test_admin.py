@@ -6,20 +6,13 @@ import pytest
 from confluent_kafka import Producer
 
 from halfmoon.pipeline import PipelineError, admin
-from halfmoon.pipeline.admin import Admin, RefusedConfigError, TopicExistsError, bootstrap_servers
+from halfmoon.pipeline.admin import Admin, RefusedConfigError, TopicExistsError
 from tests.crash.serving import free_port
 
 
 @pytest.fixture
 def asking(bootstrap_servers: str) -> Admin:
     return Admin(bootstrap_servers)
-
-
-def test_where_the_broker_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HALFMOON_BOOTSTRAP_SERVER", raising=False)
-    assert bootstrap_servers() == "127.0.0.1:9092"
-    monkeypatch.setenv("HALFMOON_BOOTSTRAP_SERVER", "there:1")
-    assert (bootstrap_servers(), bootstrap_servers("here:2")) == ("there:1", "here:2")
 
 
 def test_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from halfmoon.pipeline import PipelineError, connector_coordinates, session
 from halfmoon.pipeline.connect import connect
 from halfmoon.pipeline.failures import spark_errors
 from halfmoon.pipeline.java import check_java, parse_java_version
-from halfmoon.pipeline.session import NEWEST_CONNECTORS, without_connector
+from halfmoon.pipeline.session import EVERYWHERE, NEWEST_CONNECTORS, without_connector
 
 ROOT = Path(__file__).parents[2]
 
@@ -141,7 +141,7 @@ def test_spark_submit_has_decided(chosen, monkeypatch) -> None:
 
 def test_spark_connect_by_argument_and_by_the_environment(chosen, monkeypatch) -> None:
     config = {"spark.sql.shuffle.partitions": "7"}
-    expected = {"spark.sql.session.timeZone": "UTC", **config}
+    expected = {**EVERYWHERE, **config}
     assert chosen(remote="sc://a", config=config) == ("connect", "sc://a", expected)
     monkeypatch.setenv("SPARK_REMOTE", "sc://b")
     assert chosen()[:2] == ("connect", "sc://b")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import halfmoon.pipeline
 from halfmoon.testing import Broker
 from tests.cli.conftest import CommandLine
 from tests.security.authority import Authority
@@ -55,6 +56,25 @@ def test_every_command_logs_in(
     cli.ok("group", "delete", "billing")
     results = {result for _, _, result in found.app.kafka.authentications}
     assert results == {"ok"}
+
+
+def test_jobs_of_the_pipeline_log_in(
+    secured: Secure, cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that run no Spark; tests/spark/test_secured.py has the others."""
+    found = secured(tls=True, **ADMINISTRATORS)
+    found.user("alice", "secret")
+    at = ("-b", found.broker.bootstrap_servers, "--command-config")
+    file = client_properties(tmp_path, found)
+    said = cli.ok("pipeline", "orders", "shop", "-n", "50", *at, file)
+    assert "shop" in said.out
+    cli.ok("consume", "shop", "-e", "-g", "billing", *at, file)
+    assert "billing" in cli.ok("pipeline", "report", "lag", "--out", str(tmp_path), *at, file).out
+    wrong = tmp_path / "wrong"
+    wrong.mkdir()
+    file = client_properties(wrong, found, password="wrong", more="acks=all")
+    monkeypatch.setattr(halfmoon.pipeline, "session", lambda *_, **__: pytest.fail("Spark was started first"))
+    assert "acks is no property" in cli("pipeline", "report", "dlq", *at, file).failed_with(1)
 
 
 @pytest.mark.parametrize("command", [("topic", "list"), ("produce", "t", "x"), ("user", "list")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,10 +14,11 @@ import pytest
 from confluent_kafka import Producer
 from rich.console import Console
 
-from halfmoon.demo import load, source
+from halfmoon.demo import load, secure, source
 from halfmoon.demo.run import Options, run
 from halfmoon.pipeline import PipelineError
 from halfmoon.pipeline.checksum import Checksum, record_number
+from halfmoon.securing import read
 
 
 def text(options: Options, spark) -> str:
@@ -92,6 +94,33 @@ def test_the_run_and_a_second_one_that_reads_only_what_is_new(spark, bootstrap, 
     assert "went on: 3,000 records were there, 2,000 sent" in third
     assert "read only the 2,000 new ones" in third
     assert "all 35,911 records went through exactly once" in third
+
+
+def test_a_secured_run_says_who_may_what_and_comes_to_the_same(
+    spark, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HALFMOON_COMMAND_CONFIG", str(tmp_path / "of-somebody-else"))
+    data, out = tmp_path / "data", tmp_path / "out"
+    said = text(Options(data, out, 1_000, secure=True), spark)
+    assert "flights-producer and spark-reader, 8 rules; TLS and SCRAM-SHA-512 from here on" in said
+    for rule in secure.RULES:
+        row = rf"^{rule.user} +{', '.join(rule.operations)} .* {re.escape(rule.name)} *$"
+        assert re.search(row, said, re.MULTILINE), row
+    assert "denied   spark-reader tried to write to flights: TOPIC_AUTHORIZATION_FAILED" in said
+    for line in (
+        "1,000 flights sent", "1,000 records into Parquet", "all 31,911 records went through exactly once",
+        "flights.delayed_jfk: Spark reads", "2 half messages", "5 messages sent in reverse",
+    ):  # fmt: skip
+        assert line in said
+    assert len(list((out / "charts").glob("*.png"))) == 5
+    assert len(list((out / "tables").iterdir())) == 18
+    kept = data / "security"
+    assert [path.name for path in kept.iterdir() if path.stat().st_mode & 0o077] == []
+    passwords = {path.stem: read(path).password for path in kept.glob("*.properties")}
+    assert len(set(passwords.values())) == 3
+    log = (data / "broker.log").read_text()
+    assert not any(password in said + log for password in passwords.values())
+    assert "bootstrap_user_created user=admin" in log
 
 
 def demo(bootstrap: str, *arguments: str) -> subprocess.Popen[str]:

@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from halfmoon.pipeline.admin import Admin, TopicOffsets
+from halfmoon.pipeline.brokers import Bootstrap
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.failures import spark_errors
 from halfmoon.pipeline.files import Files, files_at
@@ -49,7 +50,7 @@ def archive(
     source: Topics,
     path: str,
     *,
-    bootstrap: str | None = None,
+    bootstrap: Bootstrap = None,
     start: Position = "earliest",
     schemas: Mapping[str, str] | None = None,
     every: str | None = None,
@@ -94,7 +95,7 @@ def archive(
         queries.on_batch = finished
         for name in names:
             stream = read_stream(
-                spark, name, bootstrap=admin.bootstrap, start=start, batch_records=batch_records,
+                spark, name, bootstrap=admin.brokers, start=start, batch_records=batch_records,
                 options={"failOnDataLoss": str(not allow_data_loss).lower()},
             )  # fmt: skip
             rows = _archived(stream, manifest.schemas.get(name))

@@ -19,7 +19,8 @@ from typing import NamedTuple
 import pyarrow
 from pyarrow import compute, parquet
 
-from halfmoon.pipeline.admin import Admin, bootstrap_servers, regular_expression
+from halfmoon.pipeline.admin import Admin, regular_expression
+from halfmoon.pipeline.brokers import Bootstrap
 from halfmoon.pipeline.reports.lag import lag_reports
 from halfmoon.pipeline.reports.publish import PUBLISH_EVERY_S, Published, publish
 from halfmoon.pipeline.reports.report import show, whole_file
@@ -124,7 +125,7 @@ class Samples:
 def lag_report(
     out: Path,
     *,
-    bootstrap: str | None = None,
+    bootstrap: Bootstrap = None,
     groups: str = ".*",
     every_s: float | None = None,
     on_sample: Callable[[list[Sample]], None] = lambda _: None,
@@ -149,7 +150,7 @@ def lag_report(
                 ("groups", show(len({row["group"] for row in now}))),
                 ("lag", show(sum(row["lag"] for row in now))),
             ]
-            source = f"groups {groups!r} of {bootstrap_servers(bootstrap)}"
+            source = f"groups {groups!r} of {admin.bootstrap}"
             published = publish(out, "lag", "Lag of consumer groups", reports, facts, source)
             published_at = time.monotonic()
         if every_s is None:

@@ -33,6 +33,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from halfmoon.pipeline.admin import REQUEST_TIMEOUT_S, Admin
+from halfmoon.pipeline.brokers import Bootstrap
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.files import Files, files_at
 from halfmoon.pipeline.jobs.archive import read_archive
@@ -83,7 +84,7 @@ def replay(
     topic: str,
     target: str,
     *,
-    bootstrap: str | None = None,
+    bootstrap: Bootstrap = None,
     start: datetime | None = None,
     end: datetime | None = None,
     rate: float | None = None,
@@ -190,14 +191,12 @@ def _sent_before(admin: Admin, target: str, mark: bytes, begin: dict[int, int]) 
     if not ends:
         return there
     consumer = Consumer(
-        {
-            "bootstrap.servers": admin.bootstrap,
-            "group.id": "halfmoon-replay",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "log_level": 0,
-        }
+        admin.brokers.confluent(
+            group_id="halfmoon-replay",
+            enable_auto_commit=False,
+            enable_partition_eof=True,
+            auto_offset_reset="earliest",
+        )
     )
     try:
         consumer.assign([TopicPartition(target, partition, begin.get(partition, 0)) for partition in ends])
@@ -255,7 +254,7 @@ def _send(
     on_sent: Callable[[int], None],
 ) -> int:  # fmt: skip
     due = 0.0
-    with Sender(admin.bootstrap, target, lambda: on_sent(sender.sent)) as sender:
+    with Sender(admin.brokers, target, lambda: on_sent(sender.sent)) as sender:
         for row in wanted.toLocalIterator(prefetchPartitions=True):
             place = f"{mark}{row['partition']}/{row['offset']}".encode()
             headers = [*((each["key"], _bytes(each["value"])) for each in row["headers"]), (MARK, place)]

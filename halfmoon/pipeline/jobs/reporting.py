@@ -22,6 +22,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from halfmoon.pipeline.admin import Admin
+from halfmoon.pipeline.brokers import Bootstrap
 from halfmoon.pipeline.checkpoint import watermark_of
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.files import LocalFiles
@@ -42,7 +43,7 @@ def report(
     kind: Kind,
     out: Path,
     *,
-    bootstrap: str | None = None,
+    bootstrap: Bootstrap = None,
     start: Position = "earliest",
     end: Position = "latest",
     source: str = "",
@@ -58,7 +59,7 @@ def report_stream(
     kind: Kind,
     out: Path,
     *,
-    bootstrap: str | None = None,
+    bootstrap: Bootstrap = None,
     start: Position = "earliest",
     every: str | None = None,
     batch_records: int | None = None,
@@ -123,7 +124,7 @@ class _BatchRead:
 
     streaming = False
 
-    def __init__(self, spark: SparkSession, bootstrap: str | None, start: Position, end: Position) -> None:
+    def __init__(self, spark: SparkSession, bootstrap: Bootstrap, start: Position, end: Position) -> None:
         self._spark, self._bootstrap = spark, bootstrap
         self._start, self._end = start, end
         self._cached: list[DataFrame] = []
@@ -149,7 +150,7 @@ class _StreamRead:
     streaming = True
 
     def __init__(
-        self, spark: SparkSession, bootstrap: str | None, start: Position, batch_records: int | None, lossy: bool
+        self, spark: SparkSession, bootstrap: Bootstrap, start: Position, batch_records: int | None, lossy: bool
     ) -> None:
         self._spark, self._bootstrap = spark, bootstrap
         self._start, self._batch_records = start, batch_records
@@ -196,7 +197,7 @@ def _publish(kind: Kind, kept: DataFrame, as_of_ms: int | None, out: Path, sourc
     return publish(out, kind.name, kind.title, reports, facts, source)
 
 
-def flight_report(spark: SparkSession, topic: str, out: Path, *, bootstrap: str | None = None) -> Published:
+def flight_report(spark: SparkSession, topic: str, out: Path, *, bootstrap: Bootstrap = None) -> Published:
     """The report that `make demo` draws, from the topics that it has filled: flights and four small tables beside them.
 
     Raises PipelineError.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from halfmoon.pipeline.admin import Admin
+from halfmoon.pipeline.brokers import Bootstrap
 from halfmoon.pipeline.orders import CLOSING_AFTER_MS, HOUR_MS, Shop
 from halfmoon.pipeline.reports.success_rate import Rules
 from halfmoon.pipeline.sending import Sender
@@ -21,14 +22,14 @@ def shop_of(orders: int, *, seed: int, hours: float, now_ms: int | None = None) 
 
 
 def fill(
-    topic: str, orders: int, *, seed: int = 1, hours: float = 48.0, partitions: int = 4, bootstrap: str | None = None
+    topic: str, orders: int, *, seed: int = 1, hours: float = 48.0, partitions: int = 4, bootstrap: Bootstrap = None
 ) -> dict[str, int]:
     """Write the records of a shop to a topic, which is made if it is not there. What a report over it must say:
     `records`, `orders`, `paid`, `late` and `missing`, by the default rules. Raises PipelineError."""
     admin = Admin(bootstrap)
     count = admin.ensure_topic(topic, partitions)
     shop, rules = shop_of(orders, seed=seed, hours=hours), Rules()
-    with Sender(admin.bootstrap, topic) as sender:
+    with Sender(admin.brokers, topic) as sender:
         for record in shop.records():
             where = record.partition(count)
             sender.send(record.value, record.key, where, record.timestamp_ms, record.headers)

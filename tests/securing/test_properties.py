@@ -5,17 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    PrivateFormat,
-    load_pem_private_key,
-)
 
-from halfmoon.cli.command_config import PLAINTEXT, Security, parse, properties, read
-from halfmoon.cli.errors import CliError
-from halfmoon.cli.securing import context, kafka_python
-from tests.security.authority import Authority
+from halfmoon.securing.properties import PLAINTEXT, Security, SecurityError, parse, properties, read
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -25,11 +16,6 @@ FILES = {
     "chain.pem": "-----BEGIN CERTIFICATE-----\nchain",
     "both.pem": "-----BEGIN PRIVATE KEY-----\nkey\n-----BEGIN CERTIFICATE-----\nchain",
 }  # fmt: skip
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
 
 
 def parsed(text: str) -> Security:
@@ -138,48 +124,20 @@ def test_what_is_wrong(text: str, said: str) -> None:
         parsed(text)
 
 
-def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     store = tmp_path / "store.jks"
     store.write_bytes(b"\xfe\xed\xfe\xed")
     file.write_text(f"security.protocol=SSL\nssl.truststore.location={store}\n")
-    with pytest.raises(CliError, match=r"client.properties: .*store.jks is no PEM, expected PEM: keytool"):
+    with pytest.raises(SecurityError, match=r"client.properties: .*store.jks is no PEM, expected PEM: keytool"):
         read(file)
     store.write_text(f"# Autorität\n{FILES['ca.pem']}")
-    assert read(file).authorities == f"# Autoritt\n{FILES['ca.pem']}"
-    assert capsys.readouterr().err == ""
+    assert read(file, pytest.fail).authorities == f"# Autoritt\n{FILES['ca.pem']}"
     file.write_text(LOGIN + "sasl.username=a\nsasl.password=b")
     file.chmod(0o644)
-    read(file)
-    assert "chmod 600" in capsys.readouterr().err
+    noted: list[str] = []
+    read(file, noted.append)
+    assert [each.endswith("which has a password or a key: chmod 600 it") for each in noted] == [True]
     file.write_bytes(b"\xff")
-    with pytest.raises(CliError, match="not UTF-8"):
+    with pytest.raises(SecurityError, match="not UTF-8"):
         read(file)
-
-
-@pytest.mark.parametrize("security", [
-    Security("SSL", authorities="nonsense"), Security("SSL", authorities="ä"),
-    Security("SSL", authorities="-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"),
-    Security("SSL", chain="nonsense", key="nonsense"),
-])  # fmt: skip
-def test_what_is_no_certificate(security: Security) -> None:
-    with pytest.raises(CliError, match="--command-config: a certificate or its key"):
-        context(security)
-
-
-def test_a_key_with_a_password(authority: Authority) -> None:
-    """It is never asked for at the terminal."""
-    pair = authority.pair("client")
-    key = load_pem_private_key(Path(pair["key"]).read_bytes(), None)
-    sealed = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"right")).decode()
-    chain = Path(pair["cert"]).read_text()
-    context(Security("SSL", chain=chain, key=sealed, key_password="right"))
-    with pytest.raises(CliError, match="a certificate or its key"):
-        context(Security("SSL", chain=chain, key=sealed, key_password="wrong"))
-    with pytest.raises(CliError, match=r"ssl\.key\.password"):
-        context(Security("SSL", chain=chain, key=sealed))
-
-
-def test_a_token_is_not_for_kafka_python() -> None:
-    with pytest.raises(CliError, match="delegation token"):
-        kafka_python(Security("SASL_SSL", "SCRAM-SHA-512", "id", "hmac", is_token=True))

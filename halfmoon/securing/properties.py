@@ -1,4 +1,4 @@
-"""The file of `--command-config`: how a client command encrypts, and who it is.
+"""The file of `--command-config`: how a client encrypts, and who it is.
 
 Names are Java's (client.properties of Kafka's own tools), and librdkafka's where those differ. The format is that of
 java.util.Properties. All of it is read once, into one `Security`; files that it names are read, too.
@@ -8,6 +8,7 @@ What this does not know is refused: a setting that nobody obeys is worse than no
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -18,8 +19,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from halfmoon.auth.scram import MECHANISMS
-from halfmoon.cli import output
-from halfmoon.cli.errors import CliError
+from halfmoon.errors import HalfmoonError
+
+logger = logging.getLogger("halfmoon.securing")
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 LOGINS = ("PLAIN", *MECHANISMS)
@@ -51,7 +53,12 @@ KNOWN = (
 
 _MODULE = re.compile(r"(?:[\w.]*\.)?(\w+)\s+(?:required|requisite|sufficient|optional)\b(.*)", re.DOTALL)
 _OPTION = re.compile(r'\s*([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s";]+))')
+_JAAS_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+
+
+class SecurityError(HalfmoonError):
+    """The file, or what it names, cannot be used. The message is one line."""
 
 
 class Security(msgspec.Struct, frozen=True):
@@ -97,16 +104,16 @@ class _Property(NamedTuple):
     value: str
 
 
-def read(file: Path) -> Security:
-    """Raises CliError, OSError."""
+def read(file: Path, note: Callable[[str], object] = logger.warning) -> Security:
+    """`note` is told that others may read a password. Raises SecurityError, OSError."""
     try:
         found = parse(file.read_text("utf-8"))
     except UnicodeDecodeError:
-        raise CliError(f"{file}: not UTF-8") from None
+        raise SecurityError(f"{file}: not UTF-8") from None
     except ValueError as error:
-        raise CliError(f"{file}: {error}") from None
+        raise SecurityError(f"{file}: {error}") from None
     if (found.password or found.key) and file.stat().st_mode & 0o077:
-        output.note(f"halfmoon: others may read {file}, which has a password or a key: chmod 600 it")
+        note(f"others may read {file}, which has a password or a key: chmod 600 it")
     return found
 
 
@@ -200,7 +207,7 @@ def _jaas(line: int, value: str, mechanism: str) -> dict[str, str]:
         if option is None:
             raise ValueError(f'line {line}: {JAAS}: behind {module} expected NAME=VALUE, with " around the value')
         quoted = option[2]
-        options[option[1]] = option[3] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+        options[option[1]] = option[3] if quoted is None else _JAAS_ESCAPE.sub(_unescaped, quoted)
         at = option.end()
     return options
 

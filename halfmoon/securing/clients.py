@@ -1,0 +1,165 @@
+"""`Security` as those take it who connect: sockets and asyncio, kafka-python and aiokafka, librdkafka, Java and Spark.
+
+Certificates and keys go along as texts: whoever gets a configuration needs no file, on another machine either.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from halfmoon.securing.properties import Security, SecurityError
+
+MODULES = {"PLAIN": "plain.PlainLoginModule"}
+_SCRAM_MODULE = "scram.ScramLoginModule"
+_BLOCK = "-----BEGIN {0}-----.*?-----END {0}-----"
+_CERTIFICATE = re.compile(_BLOCK.format("CERTIFICATE"), re.DOTALL)
+_KEY = re.compile("-----BEGIN ([A-Z0-9 ]*)PRIVATE KEY-----.*?-----END \\1PRIVATE KEY-----", re.DOTALL)
+_JAAS_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r"})
+_FILE_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\f": r"\f"})
+
+
+def context(security: Security) -> ssl.SSLContext:
+    """Raises SecurityError."""
+    try:
+        # With authorities of its own alone: the machine's would let in whoever has a certificate of any of them.
+        made = ssl.create_default_context(cadata=security.authorities or None)
+        made.check_hostname = security.checks_name
+        if security.chain:
+            _load_chain(made, security)
+    except ssl.SSLError as error:
+        raise SecurityError(f"client.properties: a certificate or its key: {said(error)}") from None
+    except (TypeError, ValueError) as error:
+        raise SecurityError(f"client.properties: a certificate or its key is no PEM: {error}") from None
+    return made
+
+
+def kafka_python(security: Security) -> dict[str, Any]:
+    """Arguments of kafka-python's and aiokafka's clients. Raises SecurityError."""
+    _refuse_token(security, "kafka-python")
+    settings: dict[str, Any] = {"security_protocol": security.protocol}
+    if security.encrypts:
+        settings["ssl_context"] = context(security)
+    if security.mechanism:
+        settings |= {
+            "sasl_mechanism": security.mechanism,
+            "sasl_plain_username": security.username,
+            "sasl_plain_password": security.password,
+        }
+    return settings
+
+
+def librdkafka(security: Security) -> dict[str, Any]:
+    """A part of the configuration of confluent-kafka's clients, and of whatever else is built on librdkafka. Empty
+    where there is nothing to say. Raises SecurityError."""
+    _refuse_token(security, "librdkafka")
+    settings: dict[str, Any] = {}
+    if security.protocol != "PLAINTEXT":
+        settings["security.protocol"] = security.protocol
+    if security.mechanism:
+        settings |= {
+            "sasl.mechanism": security.mechanism,
+            "sasl.username": security.username,
+            "sasl.password": security.password,
+        }
+    if security.authorities:
+        settings["ssl.ca.pem"] = _certificates(security.authorities)
+    if security.chain:
+        settings |= {"ssl.certificate.pem": _certificates(security.chain), "ssl.key.pem": _key(security.key)[0]}
+        if security.key_password is not None:
+            settings["ssl.key.password"] = security.key_password
+    if security.encrypts and not security.checks_name:
+        settings["ssl.endpoint.identification.algorithm"] = "none"
+    return settings
+
+
+def java(security: Security) -> dict[str, str]:
+    """As properties of Kafka's Java clients, without a file beside them. Empty where there is nothing to say. Raises
+    SecurityError for a private key that Java cannot read."""
+    settings: dict[str, str] = {}
+    if security.protocol != "PLAINTEXT":
+        settings["security.protocol"] = security.protocol
+    if security.mechanism:
+        settings |= {"sasl.mechanism": security.mechanism, "sasl.jaas.config": jaas(security)}
+    if security.authorities:
+        settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _certificates(security.authorities)}
+    if security.chain:
+        settings |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": _certificates(security.chain)}
+        key, kind = _key(security.key)
+        if kind not in ("", "ENCRYPTED "):
+            raise SecurityError(
+                f"Java reads private keys as PKCS#8 only, and this one is {kind}PRIVATE KEY: "
+                "openssl pkcs8 -topk8 -nodes -in KEY -out NEW"
+            )
+        settings["ssl.keystore.key"] = key
+        if security.key_password is not None:
+            settings["ssl.key.password"] = security.key_password
+    if security.encrypts and not security.checks_name:
+        settings["ssl.endpoint.identification.algorithm"] = ""
+    return settings
+
+
+def jaas(security: Security) -> str:
+    """Of `sasl.jaas.config`: the value that says name and password."""
+    module = MODULES.get(security.mechanism, _SCRAM_MODULE)
+    options = {"username": security.username, "password": security.password}
+    if security.is_token:
+        options["tokenauth"] = "true"
+    said = " ".join(f'{name}="{value.translate(_JAAS_ESCAPES)}"' for name, value in options.items())
+    return f"org.apache.kafka.common.security.{module} required {said};"
+
+
+def as_file(properties: Mapping[str, str]) -> str:
+    """Lines of a client.properties."""
+    return "".join(f"{name}={value.translate(_FILE_ESCAPES)}\n" for name, value in properties.items())
+
+
+def said(error: OSError) -> str:
+    """What is wrong, in words, of TLS too."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the broker's certificate is not trusted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS: {(error.reason or str(error)).lower().replace('_', ' ')}"
+    return error.strerror or str(error)
+
+
+def _load_chain(made: ssl.SSLContext, security: Security) -> None:
+    """The module ssl reads these from a file only. Nobody else may read this one, and it goes at once."""
+    descriptor, path = tempfile.mkstemp(prefix="halfmoon-", suffix=".pem")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(f"{security.key}\n{security.chain}\n")
+        made.load_cert_chain(path, password=security.key_password or _no_password)
+    finally:
+        Path(path).unlink()
+
+
+def _no_password() -> str:
+    """OpenSSL would ask at the terminal."""
+    raise SecurityError("client.properties: the key has a password: ssl.key.password")
+
+
+def _refuse_token(security: Security, library: str) -> None:
+    if security.is_token:
+        raise SecurityError(f"{library} cannot log in with a delegation token: use a user's password here")
+
+
+def _certificates(text: str) -> str:
+    """Without what stands between them: librdkafka and Java are particular about it. Raises SecurityError."""
+    found = _CERTIFICATE.findall(text)
+    if not found:
+        raise SecurityError("client.properties: a certificate is no PEM")
+    return "".join(f"{each}\n" for each in found)
+
+
+def _key(text: str) -> tuple[str, str]:
+    """The private key alone, and what stands before PRIVATE KEY. Raises SecurityError."""
+    found = _KEY.search(text)
+    if found is None:
+        raise SecurityError("client.properties: the private key is no PEM")
+    return f"{found[0]}\n", found[1]
