@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from halfmoon.cli.access_tokens import OauthLogin, source_of
 from halfmoon.cli.command_config import Security
 from halfmoon.cli.errors import CliError
 
@@ -34,13 +35,36 @@ def kafka_python(security: Security) -> dict[str, Any]:
     settings: dict[str, Any] = {"security_protocol": security.protocol}
     if security.encrypts:
         settings["ssl_context"] = context(security)
-    if security.mechanism:
+    if security.oauth is not None:
+        settings |= {
+            "sasl_mechanism": security.mechanism,
+            "sasl_oauth_token_provider": _token_provider(security.oauth),
+        }
+    elif security.mechanism:
         settings |= {
             "sasl_mechanism": security.mechanism,
             "sasl_plain_username": security.username,
             "sasl_plain_password": security.password,
         }
     return settings
+
+
+def _token_provider(login: OauthLogin) -> Any:
+    try:
+        from kafka.net.sasl.oauth import AbstractTokenProvider
+    except ImportError:  # kafka-python 2
+        from kafka.sasl.oauth import AbstractTokenProvider
+
+    source = source_of(login)
+
+    class Provider(AbstractTokenProvider):  # type: ignore[misc]
+        def token(self) -> str:
+            return source.token()
+
+        def extensions(self) -> dict[str, str]:
+            return dict(source.extensions)
+
+    return Provider()
 
 
 def said(error: OSError) -> str:
