@@ -26,6 +26,8 @@ from halfmoon.errors import StartError
 
 LONGEST_MESSAGE = 512 * 1024
 LONGEST_TOKEN = 64 * 1024
+MOST_EXTENSIONS = 64
+"""In a message; Kafka has no limit. Each costs a microsecond before anybody has authenticated."""
 MOST_KEYS_BYTES = 64 * 1024
 FETCH_PAUSE_MS = 10_000
 """Between two fetches of keys that unknown `kid`s have asked for."""
@@ -69,6 +71,8 @@ def parse(message: bytes) -> Bearer:
     authzid, comma, more = rest.partition(",")
     if flag != "n" or not comma or more or last or end or not _AUTHZID.fullmatch(authzid):
         raise AuthenticationError("OAUTHBEARER: the message is malformed")
+    if len(pairs) > 1 + MOST_EXTENSIONS:
+        raise AuthenticationError(f"OAUTHBEARER: {len(pairs) - 1} extensions")
     found = {}
     for pair in pairs:
         key, _, value = pair.partition("=")

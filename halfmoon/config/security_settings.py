@@ -67,9 +67,9 @@ def _check_url(url: str) -> None:
     if not usable or any(letter <= " " for letter in url):
         raise SettingError("jwks_url", f"got '{url}', expected https://HOST/PATH")
     if parts.scheme != "https":
-        raise SettingError("jwks_url", f"got '{url}', expected https: over {parts.scheme} anybody could answer")
+        raise SettingError("jwks_url", f"got '{url}', expected https, by which the provider shows who it is")
     if "@" in parts.netloc:
-        raise SettingError("jwks_url", "got a password, expected an address that everybody may read")
+        raise SettingError("jwks_url", "got a password, expected an address without one")
 
 
 class SecuritySettings(Section, frozen=True, kw_only=True):
@@ -100,7 +100,7 @@ class SecuritySettings(Section, frozen=True, kw_only=True):
             raise SettingError("$.services.acls", "got off, which goes with security.authorizer: none only")
         if not takes_tokens(listeners):
             return
-        oauth, why = self.oauth, "OAUTHBEARER, or bearer at the admin port, takes tokens of anybody without it"
+        oauth, why = self.oauth, "OAUTHBEARER, or bearer at the admin port, takes tokens that were made for others without it"
         if oauth.issuer is None:
             raise SettingError("$.security.oauth.issuer", f"missing: {why}")
         if not oauth.audience:
