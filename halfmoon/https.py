@@ -44,9 +44,15 @@ def request(
             ends.start()
             try:
                 encrypted.do_handshake()
-                return _asked(encrypted, parts.netloc, path, body, headers or {}, most_bytes)
+                found = _asked(encrypted, parts.netloc, path, body, headers or {}, most_bytes)
+            except HttpsError:
+                if not is_over.is_set():
+                    raise
             finally:
                 ends.cancel()
+            if is_over.is_set():  # to a reader the end that we made looks like the server's
+                raise TimeoutError
+            return found
     except ssl.SSLCertVerificationError as error:
         raise HttpsError(f"its certificate is not trusted: {error.verify_message}") from None
     except TimeoutError:

@@ -100,7 +100,8 @@ class SecuritySettings(Section, frozen=True, kw_only=True):
             raise SettingError("$.services.acls", "got off, which goes with security.authorizer: none only")
         if not takes_tokens(listeners):
             return
-        oauth, why = self.oauth, "OAUTHBEARER, or bearer at the admin port, takes tokens that were made for others without it"
+        oauth = self.oauth
+        why = "without it OAUTHBEARER, or bearer at the admin port, would take tokens that were made for others"
         if oauth.issuer is None:
             raise SettingError("$.security.oauth.issuer", f"missing: {why}")
         if not oauth.audience:
