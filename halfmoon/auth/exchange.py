@@ -1,25 +1,40 @@
 """One authentication by SASL, message by message, whatever the mechanism is.
 
-`step` takes a message of the client's and gives the answer: bytes, or a function for a thread that returns them, where
-that takes milliseconds. It raises AuthenticationError, after which the exchange is of no use. Once `login` is set it is
-over, and the last answer still has to be sent.
+`step` takes a message of the client's and gives the answer: bytes; or a function for a thread that returns them, where
+that takes milliseconds; or what has to be waited for before such a function is called. It raises AuthenticationError,
+after which the exchange is of no use. Once `login` is set it is over, and the last answer still has to be sent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from halfmoon.auth import plain
 from halfmoon.auth.errors import AuthenticationError
 from halfmoon.auth.scram import Find, Found, Login, Mechanism, ScramServer
 
-Answer = bytes | Callable[[], bytes]
+
+class Later(NamedTuple):
+    """An answer that waits for somebody else, without a thread."""
+
+    wait: Callable[[Callable[[], None]], None]
+    """Calls back once, in the loop, when it is over."""
+    answer: Callable[[], bytes]
+    """For a thread, then."""
+
+
+Answer = bytes | Callable[[], bytes] | Later
 
 
 class Exchange(Protocol):
     @property
     def login(self) -> Login | None: ...
+
+    @property
+    def refused(self) -> str:
+        """Why the client is not let in, where an answer has told it that; empty: it was told nothing of the kind."""
+        ...
 
     def step(self, message: bytes) -> Answer: ...
 
@@ -29,6 +44,7 @@ class ScramExchange:
         """As of ScramServer."""
         self._server = ScramServer(mechanism, find, nonce, unknown_key)
         self._begun = False
+        self.refused = ""
 
     @property
     def login(self) -> Login | None:
@@ -48,6 +64,7 @@ class PlainExchange:
         self._unknown_key = unknown_key
         self._asked = False
         self.login: Login | None = None
+        self.refused = ""
 
     def step(self, message: bytes) -> Answer:
         if self._asked:

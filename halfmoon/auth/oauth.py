@@ -26,6 +26,8 @@ from halfmoon.errors import StartError
 
 LONGEST_MESSAGE = 512 * 1024
 LONGEST_TOKEN = 64 * 1024
+MOST_EXTENSIONS = 64
+"""In a message; Kafka has no limit. Each costs a microsecond before anybody has authenticated."""
 MOST_KEYS_BYTES = 64 * 1024
 FETCH_PAUSE_MS = 10_000
 """Between two fetches of keys that unknown `kid`s have asked for."""
@@ -40,6 +42,7 @@ _KEY_TYPES = {"R": "RSA", "P": "RSA", "ES": "EC", "Ed": "OKP"}
 REFUSED = b'{"status":"invalid_token"}'
 """The server's answer to a token that is not accepted; the client then sends ^A, and authentication fails."""
 ACKNOWLEDGED = b"\x01"
+"""What the client says to that."""
 
 _AUTHZID = re.compile("(a=.+)?")
 _LETTERS = re.compile("[A-Za-z]+")
@@ -68,6 +71,8 @@ def parse(message: bytes) -> Bearer:
     authzid, comma, more = rest.partition(",")
     if flag != "n" or not comma or more or last or end or not _AUTHZID.fullmatch(authzid):
         raise AuthenticationError("OAUTHBEARER: the message is malformed")
+    if len(pairs) > 1 + MOST_EXTENSIONS:
+        raise AuthenticationError(f"OAUTHBEARER: {len(pairs) - 1} extensions")
     found = {}
     for pair in pairs:
         key, _, value = pair.partition("=")
@@ -157,6 +162,13 @@ class KeySet:
             raise AuthenticationError("the key set has no key that could be used")
         self._keys = keys
 
+    def take(self, other: KeySet) -> None:
+        """Its keys instead of ours."""
+        self._keys = other._keys
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
     def find(self, kid: str | None) -> _Key | None:
         """A token without a `kid` is of the only key, if there is only one."""
         if kid is None and len(self._keys) == 1:
@@ -172,29 +184,33 @@ class KeySet:
         return True
 
 
-class UnknownKeyError(AuthenticationError):
+class RefusedTokenError(AuthenticationError):
+    """The token is not accepted; the client is told so by `REFUSED`."""
+
+
+class UnknownKeyError(RefusedTokenError):
     """The token is of a key that is not in the key set; a newer one may have it."""
 
 
 def verify(token: str, keys: KeySet, expected: Expected, now_s: float) -> Login:
-    """Who a token is of, and until when. Some 200 µs. `now_s`: Unix time. Raises AuthenticationError,
+    """Who a token is of, and until when. Some 200 µs. `now_s`: Unix time. Raises RefusedTokenError,
     UnknownKeyError."""
     import jwt
 
     if len(token) > LONGEST_TOKEN:
-        raise AuthenticationError(f"OAUTHBEARER: a token of {len(token)} bytes")
+        raise RefusedTokenError(f"OAUTHBEARER: a token of {len(token)} bytes")
     try:
         header = jwt.get_unverified_header(token)
         algorithm, kid = header.get("alg"), header.get("kid")
     except Exception as error:  # the library promises PyJWTError; a stranger's bytes are not to try this out
-        raise AuthenticationError(f"OAUTHBEARER: no token: {error}") from error
+        raise RefusedTokenError(f"OAUTHBEARER: no token: {error}") from error
     if algorithm not in expected.algorithms or algorithm not in ALGORITHMS:
-        raise AuthenticationError(f"OAUTHBEARER: the token's algorithm {algorithm!r:.40} is not allowed")
+        raise RefusedTokenError(f"OAUTHBEARER: the token's algorithm {algorithm!r:.40} is not allowed")
     key = keys.find(kid)
     if key is None:
         raise UnknownKeyError(f"OAUTHBEARER: unknown key {kid!r:.80}")
     if not _fits(key, algorithm):
-        raise AuthenticationError(f"OAUTHBEARER: the key {kid!r:.80} is not for {algorithm}")
+        raise RefusedTokenError(f"OAUTHBEARER: the key {kid!r:.80} is not for {algorithm}")
     try:
         claims = jwt.decode(
             token,
@@ -209,7 +225,7 @@ def verify(token: str, keys: KeySet, expected: Expected, now_s: float) -> Login:
             },
         )  # fmt: skip
     except Exception as error:  # as above
-        raise AuthenticationError(f"OAUTHBEARER: {error}") from error
+        raise RefusedTokenError(f"OAUTHBEARER: {error}") from error
     return _login(claims, expected, now_s)
 
 
@@ -223,9 +239,9 @@ def _login(claims: Mapping[str, Any], expected: Expected, now_s: float) -> Login
     expires, issued, begins = (_seconds(claims, name) for name in ("exp", "iat", "nbf"))
     assert expires is not None and issued is not None
     if expires + expected.skew_s <= now_s:
-        raise AuthenticationError("OAUTHBEARER: the token has expired")
+        raise RefusedTokenError("OAUTHBEARER: the token has expired")
     if max(issued, begins or 0) - expected.skew_s > now_s:
-        raise AuthenticationError("OAUTHBEARER: the token is of the future")
+        raise RefusedTokenError("OAUTHBEARER: the token is of the future")
     name = claims.get(expected.sub_claim)
     name = name.strip() if isinstance(name, str) else ""
     try:
@@ -233,7 +249,7 @@ def _login(claims: Mapping[str, Any], expected: Expected, now_s: float) -> Login
     except UnicodeEncodeError:
         size = 0
     if not 0 < size <= LONGEST_NAME:
-        raise AuthenticationError(f"OAUTHBEARER: the claim {expected.sub_claim} names no user")
+        raise RefusedTokenError(f"OAUTHBEARER: the claim {expected.sub_claim} names no user")
     return Login(user(name), None, int(expires * 1000))
 
 
@@ -242,12 +258,12 @@ def _seconds(claims: Mapping[str, Any], name: str) -> float | None:
     if value is None and name == "nbf":
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e12:
-        raise AuthenticationError(f"OAUTHBEARER: the claim {name} is no time")
+        raise RefusedTokenError(f"OAUTHBEARER: the claim {name} is no time")
     return value
 
 
 def authenticate(asked: Bearer, keys: KeySet, expected: Expected, now_s: float) -> Login:
-    """As `verify`; an authorization id must be the user's name."""
+    """As `verify`; an authorization id must be the user's name. Raises AuthenticationError where it is not."""
     login = verify(asked.token, keys, expected, now_s)
     if asked.authzid and asked.authzid != login.principal.name:
         raise AuthenticationError("OAUTHBEARER: the authorization id is not the token's user")

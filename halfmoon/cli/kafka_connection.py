@@ -20,6 +20,7 @@ from halfmoon.securing.properties import PLAINTEXT, Security
 
 if TYPE_CHECKING:
     from halfmoon.cli.brokers import Address
+    from halfmoon.securing.access_tokens import OauthLogin
 
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
 UNSUPPORTED_VERSION = 35
@@ -98,6 +99,9 @@ class Connection:
         if answer.error_code:
             offered = ", ".join(answer.mechanisms)
             raise for_code(answer.error_code)(f"{security.mechanism}; the broker offers {offered or 'none'}")
+        if security.oauth is not None:
+            self._say_token(security.oauth)
+            return
         if security.mechanism == "PLAIN":
             self._say(f"\0{security.username}\0{security.password}".encode())
             return
@@ -108,6 +112,19 @@ class Connection:
             client.verify(self._say(client.final(self._say(client.first()))))
         except AuthenticationError as error:
             raise SaslAuthenticationFailedError(str(error)) from None
+
+    def _say_token(self, login: OauthLogin) -> None:
+        """Raises what the broker says of it, and SecurityError where there is no token."""
+        from kafka.errors import SaslAuthenticationFailedError
+
+        from halfmoon.auth.oauth import ACKNOWLEDGED, message
+        from halfmoon.securing.access_tokens import source_of
+
+        source = source_of(login)
+        refusal = self._say(message(source.token(), source.extensions))
+        if refusal:
+            self._say(ACKNOWLEDGED)  # which the broker answers by an error
+            raise SaslAuthenticationFailedError(refusal.decode("ascii", "replace"))
 
     def _say(self, token: bytes) -> bytes:
         from kafka.errors import for_code

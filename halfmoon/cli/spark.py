@@ -161,10 +161,7 @@ def _session(name: str, options: SparkOptions, there: There) -> Iterator[Running
 
     # py4j tells the log of every call that was under way when the JVM was ended; what matters comes as an exception.
     logging.getLogger().addHandler(logging.NullHandler())
-    told = logging.StreamHandler()
-    told.setFormatter(logging.Formatter("halfmoon: %(message)s"))
-    logging.getLogger("halfmoon").addHandler(told)
-    with _signals_restored():
+    with _warnings_told(), _signals_restored():
         with output.status("starting Spark (the first time it downloads its Kafka connector)"):
             spark = session(
                 f"halfmoon-{name}", master=options.master, remote=options.remote,
@@ -177,6 +174,17 @@ def _session(name: str, options: SparkOptions, there: There) -> Iterator[Running
                 yield command
         finally:
             stop(spark)
+
+
+@contextmanager
+def _warnings_told() -> Iterator[None]:
+    log, told = logging.getLogger("halfmoon"), logging.StreamHandler()
+    told.setFormatter(logging.Formatter("halfmoon: %(message)s"))
+    log.addHandler(told)
+    try:
+        yield
+    finally:
+        log.removeHandler(told)
 
 
 @contextmanager

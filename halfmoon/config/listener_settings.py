@@ -9,7 +9,7 @@ from msgspec import Meta, field
 from halfmoon.config.sections import Section, SettingError
 from halfmoon.config.units import DURATION, SIZE, Address, Duration, HostPort, PositiveDuration
 
-SaslMechanism = Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"]
+SaslMechanism = Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER"]
 ListenerName = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,100}$")]
 FilePath = Annotated[str, Meta(min_length=1)]
 
@@ -96,9 +96,9 @@ class HttpListener(Section, frozen=True, kw_only=True):
 
     bind: HostPort = Address("127.0.0.1", 8080)
     tls: TlsSettings | None = None
-    auth: list[Literal["basic", "mtls"]] = field(default_factory=list)
-    """By what visitors may say who they are: a user's password, or a client's certificate. Who does not is told only
-    whether the broker works."""
+    auth: list[Literal["basic", "bearer", "mtls"]] = field(default_factory=list)
+    """By what visitors may say who they are: a user's password, an access token, or a client's certificate. Who
+    does not is told only whether the broker works."""
     allow_insecure: bool = False
 
     def __post_init__(self) -> None:

@@ -292,8 +292,7 @@ def load_settings(
         ),
     )
     check_listeners(listeners)
-    if settings.security.authorizes(listeners) and not settings.services.acls:
-        raise SettingError("$.services.acls", "got off, which goes with security.authorizer: none only")
+    settings.security.check(listeners, acls=settings.services.acls)
     plugins = PluginSettings(
         sections=sections,
         environment={name: value for name, value in env.items() if name.startswith(f"{ENVIRONMENT_PREFIX}PLUGINS_")},

@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from halfmoon.securing.properties import Security, SecurityError
+from halfmoon.securing.access_tokens import OauthLogin, source_of
+from halfmoon.securing.errors import SecurityError
+from halfmoon.securing.properties import Security
 
 MODULES = {"PLAIN": "plain.PlainLoginModule"}
 _SCRAM_MODULE = "scram.ScramLoginModule"
@@ -45,7 +47,12 @@ def kafka_python(security: Security) -> dict[str, Any]:
     settings: dict[str, Any] = {"security_protocol": security.protocol}
     if security.encrypts:
         settings["ssl_context"] = context(security)
-    if security.mechanism:
+    if security.oauth is not None:
+        settings |= {
+            "sasl_mechanism": security.mechanism,
+            "sasl_oauth_token_provider": _token_provider(security.oauth),
+        }
+    elif security.mechanism:
         settings |= {
             "sasl_mechanism": security.mechanism,
             "sasl_plain_username": security.username,
@@ -54,10 +61,29 @@ def kafka_python(security: Security) -> dict[str, Any]:
     return settings
 
 
+def _token_provider(login: OauthLogin) -> Any:
+    try:
+        from kafka.net.sasl.oauth import AbstractTokenProvider
+    except ImportError:  # kafka-python 2
+        from kafka.sasl.oauth import AbstractTokenProvider
+
+    source = source_of(login)
+
+    class Provider(AbstractTokenProvider):  # type: ignore[misc]
+        def token(self) -> str:
+            return source.token()
+
+        def extensions(self) -> dict[str, str]:
+            return dict(source.extensions)
+
+    return Provider()
+
+
 def librdkafka(security: Security) -> dict[str, Any]:
     """A part of the configuration of confluent-kafka's clients, and of whatever else is built on librdkafka. Empty
     where there is nothing to say. Raises SecurityError."""
     _refuse_token(security, "librdkafka")
+    _refuse_oauth(security)
     settings: dict[str, Any] = {}
     if security.protocol != "PLAINTEXT":
         settings["security.protocol"] = security.protocol
@@ -81,6 +107,7 @@ def librdkafka(security: Security) -> dict[str, Any]:
 def java(security: Security) -> dict[str, str]:
     """As properties of Kafka's Java clients, without a file beside them. Empty where there is nothing to say. Raises
     SecurityError for a private key that Java cannot read."""
+    _refuse_oauth(security)
     settings: dict[str, str] = {}
     if security.protocol != "PLAINTEXT":
         settings["security.protocol"] = security.protocol
@@ -147,6 +174,11 @@ def _no_password() -> str:
 def _refuse_token(security: Security, library: str) -> None:
     if security.is_token:
         raise SecurityError(f"{library} cannot log in with a delegation token: use a user's password here")
+
+
+def _refuse_oauth(security: Security) -> None:
+    if security.oauth is not None:
+        raise SecurityError("OAUTHBEARER is for commands that do not start Spark: use a user's password here")
 
 
 def _certificates(text: str) -> str:

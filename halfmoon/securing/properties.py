@@ -3,7 +3,9 @@
 Names are Java's (client.properties of Kafka's own tools), and librdkafka's where those differ. The format is that of
 java.util.Properties. All of it is read once, into one `Security`; files that it names are read, too.
 
-What this does not know is refused: a setting that nobody obeys is worse than none.
+What nobody obeys is worse than nothing: what is of no use to this connection is refused, and so is what looks like a
+property of security and is none of Kafka's. Other properties of clients (`acks`, `group.id`) are passed over with a
+warning, as Kafka's own tools do.
 """
 
 from __future__ import annotations
@@ -19,12 +21,17 @@ from typing import Any, NamedTuple
 import msgspec
 
 from halfmoon.auth.scram import MECHANISMS
-from halfmoon.errors import HalfmoonError
+from halfmoon.securing.access_tokens import ENDPOINT, OauthLogin
+from halfmoon.securing.errors import SecurityError
+from halfmoon.securing.kafka_properties import KAFKAS, PREFIXES
 
 logger = logging.getLogger("halfmoon.securing")
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-LOGINS = ("PLAIN", *MECHANISMS)
+BEARER = "OAUTHBEARER"
+LOGINS = ("PLAIN", *MECHANISMS, BEARER)
+MODULES = {"PLAIN": "PlainLoginModule", BEARER: "OAuthBearerLoginModule"}
+"""Of JAAS; the others have ScramLoginModule."""
 PEM = "-----BEGIN "
 
 PROTOCOL, MECHANISM, JAAS, USERNAME, PASSWORD = (
@@ -45,8 +52,17 @@ FILES = {
     "key": ("ssl.key.location",),
 }
 """… and in a file that it names. Java's keystore has chain and key."""
+OAUTH = "sasl.oauthbearer."
+CLIENT_ID = (f"{OAUTH}client.credentials.client.id", f"{OAUTH}client.id")
+CLIENT_SECRET = (f"{OAUTH}client.credentials.client.secret", f"{OAUTH}client.secret")
+SCOPE = f"{OAUTH}scope"
+METHOD = f"{OAUTH}method"
+HTTPS_CA = "https.ca.location"
+PASSED_OVER = ("sasl.login.callback.handler.class", f"{OAUTH}jwt.retriever.class")
+"""What Java needs to be told, and nobody else, for what is done here anyway."""
 KNOWN = (
     PROTOCOL, MECHANISM, "sasl.mechanisms", JAAS, USERNAME, PASSWORD, IDENTIFICATION, KEY_PASSWORD,
+    ENDPOINT, *CLIENT_ID, *CLIENT_SECRET, SCOPE, METHOD, HTTPS_CA, *PASSED_OVER,
     *(f"{store}.{what}" for store in STORES for what in ("type", "password")),
     *(name for places in (TEXTS, FILES) for names in places.values() for name in names),
 )  # fmt: skip
@@ -55,10 +71,6 @@ _MODULE = re.compile(r"(?:[\w.]*\.)?(\w+)\s+(?:required|requisite|sufficient|opt
 _OPTION = re.compile(r'\s*([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s";]+))')
 _JAAS_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-
-
-class SecurityError(HalfmoonError):
-    """The file, or what it names, cannot be used. The message is one line."""
 
 
 class Security(msgspec.Struct, frozen=True):
@@ -71,6 +83,8 @@ class Security(msgspec.Struct, frozen=True):
     password: str = ""
     is_token: bool = False
     """The name is the id of a delegation token, and the password its HMAC."""
+    oauth: OauthLogin | None = None
+    """Where access tokens come from, with OAUTHBEARER."""
     authorities: str = ""
     """By which the broker's certificate is verified; empty: those of this machine."""
     chain: str = ""
@@ -97,6 +111,7 @@ class _Login(NamedTuple):
     username: str = ""
     password: str = ""
     is_token: bool = False
+    oauth: OauthLogin | None = None
 
 
 class _Property(NamedTuple):
@@ -105,26 +120,26 @@ class _Property(NamedTuple):
 
 
 def read(file: Path, note: Callable[[str], object] = logger.warning) -> Security:
-    """`note` is told that others may read a password. Raises SecurityError, OSError."""
+    """`note` is told what has no effect, and that others may read a password. Raises SecurityError, OSError."""
     try:
-        found = parse(file.read_text("utf-8"))
+        found = parse(file.read_text("utf-8"), warn=lambda said: note(f"{file}: {said}"))
     except UnicodeDecodeError:
         raise SecurityError(f"{file}: not UTF-8") from None
     except ValueError as error:
         raise SecurityError(f"{file}: {error}") from None
-    if (found.password or found.key) and file.stat().st_mode & 0o077:
+    has_secret = found.password or found.key or (found.oauth is not None and found.oauth.client_secret)
+    if has_secret and file.stat().st_mode & 0o077:
         note(f"others may read {file}, which has a password or a key: chmod 600 it")
     return found
 
 
-def parse(text: str, read_file: Callable[[str], str] | None = None) -> Security:
-    """Raises ValueError with the line, OSError. `read_file`: a path → its text."""
+def parse(
+    text: str, read_file: Callable[[str], str] | None = None, warn: Callable[[str], object] = lambda said: None
+) -> Security:
+    """Raises ValueError with the line, OSError. `read_file`: a path → its text. `warn` is told what has no effect."""
     found = properties(text)
-    for name, (line, _) in found.items():
-        if name not in KNOWN:
-            near = get_close_matches(name, KNOWN, 1)
-            hint = f"; did you mean {near[0]}?" if near else "; these are security.protocol, sasl.… and ssl.…"
-            raise ValueError(f"line {line}: {name} is no property of a connection's security{hint}")
+    for name in [name for name in found if name not in KNOWN]:
+        _unknown(name, found.pop(name).line, warn)
     protocol = _choice(found, PROTOCOL, PROTOCOLS, "PLAINTEXT")
     login = _login(found) if protocol.startswith("SASL") else _Login()
     texts = _stores(found, read_file or _read_pem)
@@ -139,6 +154,16 @@ def parse(text: str, read_file: Callable[[str], str] | None = None) -> Security:
     if bool(security.chain) != bool(security.key):
         raise ValueError("a certificate of the client's needs its private key, and a key its certificate")
     return security
+
+
+def _unknown(name: str, line: int, warn: Callable[[str], object]) -> None:
+    """Raises ValueError where it is no property of Kafka's."""
+    is_security = name.startswith(PREFIXES)
+    near = get_close_matches(name, KNOWN, 1, 0.6 if is_security else 0.8)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    if is_security and name not in KAFKAS:
+        raise ValueError(f"line {line}: {name} is no property of Kafka's{hint}")
+    warn(f"line {line}: {name} has no effect here{'' if is_security else hint}")
 
 
 def properties(text: str) -> dict[str, _Property]:
@@ -185,6 +210,8 @@ def _login(found: dict[str, _Property]) -> _Login:
         raise ValueError(f"{MECHANISM} is missing: {', '.join(LOGINS)}")
     mechanism = _choice(found, MECHANISM, LOGINS, "")
     options = _jaas(*found[JAAS], mechanism) if JAAS in found else {}
+    if mechanism == BEARER:
+        return _Login(mechanism, oauth=_oauth(found, options))
     username = options.get("username", _value(found, USERNAME))
     password = options.get("password", _value(found, PASSWORD))
     if not username or not password:
@@ -193,9 +220,32 @@ def _login(found: dict[str, _Property]) -> _Login:
     return _Login(mechanism, username, password, is_token)
 
 
+def _oauth(found: Mapping[str, _Property], options: Mapping[str, str]) -> OauthLogin:
+    """Properties go before what JAAS says, as in Kafka (ConfigOrJaas)."""
+    endpoint = found.get(ENDPOINT)
+    if endpoint is None:
+        raise ValueError(f"{ENDPOINT} is missing")
+    if not endpoint.value.startswith(("https://", "file:///")):
+        raise ValueError(f"line {endpoint.line}: {ENDPOINT} is {endpoint.value!r}, expected https://… or file:///…")
+    method = found.get(METHOD, _Property(0, "oidc"))
+    if method.value != "oidc":
+        raise ValueError(f"line {method.line}: {METHOD} is {method.value!r}, expected oidc")
+    client_id = _value(found, *CLIENT_ID) or options.get("clientId", "")
+    secret = _value(found, *CLIENT_SECRET) or options.get("clientSecret", "")
+    if not endpoint.value.startswith("file:") and not (client_id and secret):
+        raise ValueError(f"{CLIENT_ID[0]} and {CLIENT_SECRET[0]} are missing, or {JAAS} with clientId and clientSecret")
+    extensions = {
+        name.removeprefix("extension_"): value for name, value in options.items() if name.startswith("extension_")
+    }
+    return OauthLogin(
+        endpoint.value, client_id, secret, _value(found, SCOPE) or options.get("scope", ""),
+        _value(found, HTTPS_CA) or options.get("ssl.truststore.location"), tuple(extensions.items()),
+    )  # fmt: skip
+
+
 def _jaas(line: int, value: str, mechanism: str) -> dict[str, str]:
     match = _MODULE.match(value.strip())
-    expected = "PlainLoginModule" if mechanism == "PLAIN" else "ScramLoginModule"
+    expected = MODULES.get(mechanism, "ScramLoginModule")
     if match is None:
         raise ValueError(f'line {line}: {JAAS} is not understood: {expected} required username="…" password="…";')
     module, rest = match[1], match[2].rstrip().removesuffix(";").rstrip()
@@ -252,10 +302,14 @@ def _refuse_idle(found: Mapping[str, _Property], security: Security) -> None:
         idle = (
             (name.startswith("sasl.") and not security.mechanism)
             or (name.startswith("ssl.") and not security.encrypts)
-            or (name in (USERNAME, PASSWORD) and JAAS in found)
+            or (name in (USERNAME, PASSWORD) and (JAAS in found or security.oauth is not None))
+            or (name.startswith(OAUTH) and security.oauth is None)
         )  # fmt: skip
         if idle:
-            what = JAAS if JAAS in found and name in (USERNAME, PASSWORD) else f"{PROTOCOL}={security.protocol}"
+            what = f"{PROTOCOL}={security.protocol}"
+            if security.mechanism and name.startswith("sasl."):
+                is_password = JAAS in found and name in (USERNAME, PASSWORD)
+                what = JAAS if is_password else f"{MECHANISM}={security.mechanism}"
             raise ValueError(f"line {line}: {name} has no effect with {what}")
         if name in ("ssl.truststore.password", "ssl.keystore.password"):
             raise ValueError(f"line {line}: {name}: PEM has no password; that of a key is {KEY_PASSWORD}")

@@ -22,7 +22,7 @@ from halfmoon.adapters.tcp.access import Access
 from halfmoon.adapters.tcp.tls import Tls
 from halfmoon.adapters.tcp.turns import PLUGIN, Turns
 from halfmoon.config.listener_settings import KafkaListener, RocketmqListener
-from halfmoon.config.security_settings import authenticates
+from halfmoon.config.security_settings import authenticates, takes_tokens
 from halfmoon.config.settings import Settings
 from halfmoon.config.units import Address
 from halfmoon.core import crc
@@ -54,6 +54,7 @@ from halfmoon.services.topic_configs import OF_PLUGINS
 
 if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.server import Server as RocketmqServer
+    from halfmoon.server.access_tokens import AccessTokens
     from halfmoon.server.http import HttpServer
 
 logger = logging.getLogger("halfmoon.server")
@@ -97,6 +98,8 @@ class App:
         self.turns = Turns()
         """The loop's, once it is started."""
         self.tls_files = TlsFiles(self._all_tls)
+        self.access_tokens: AccessTokens | None = None
+        """Who verifies them, where clients come with them."""
 
     async def start(self) -> None:
         """Raises HalfmoonError (StartError mostly) with everything undone."""
@@ -134,7 +137,8 @@ class App:
 
             http = settings.listeners.http
             tls = None if http.tls is None else Tls("http", http.tls, self._wall_ms())
-            self.http = HttpServer(self, tls=tls, visitors=visitors_of(self.node.users, settings, access))
+            visitors = visitors_of(self.node.users, settings, access, self.access_tokens)
+            self.http = HttpServer(self, tls=tls, visitors=visitors)
             self.http_address = await self._listen(self.http, settings.listeners.http.bind)
         self.services.start()
         self._undo.append(self.services.stop)
@@ -224,8 +228,22 @@ class App:
         self._bind_edges()
         self.access = authorizing.access_of(node, settings, self.plugins)
         node.services.add(authorizing.answers(self.access, self.tls_files))
+        if takes_tokens(settings.listeners):
+            self._take_tokens(loop)
         more_apis = [_kafka_api(each) for each in watch("halfmoon_kafka_apis", self.plugins.kafka_apis, "handler")]
-        self.kafka = Server(kernel, node.services, settings, loop, access=self.access, more_apis=more_apis, turns=turns)
+        self.kafka = Server(
+            kernel, node.services, settings, loop, access=self.access, verifier=self.access_tokens,
+            more_apis=more_apis, turns=turns,
+        )  # fmt: skip
+
+    def _take_tokens(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Raises StartError."""
+        from halfmoon.server.access_tokens import access_tokens  # few need it
+
+        node = self.node
+        refused = partial(authorizing.comes_by_no_token, node.users)
+        self.access_tokens = access_tokens(self.settings.security.oauth, loop, node.kernel.clock, refused)
+        self._undo.append(self.access_tokens.stop)
 
     def _limit_connections(self, descriptors: int) -> None:
         """The listeners of both protocols share what descriptors there are."""
@@ -271,6 +289,8 @@ class App:
         self.settings = found.settings
         self.node.reconfigure(found.settings)
         self.tls_files.reload()
+        if self.access_tokens is not None:
+            self.access_tokens.fetch()
         logger.info("event=reloaded changed=%s", ",".join(found.changed) or "none")
         for path in found.kept:
             logger.warning("event=setting_not_reloaded setting=%s reason=%s", path, "it needs a restart")
@@ -281,7 +301,8 @@ class App:
 
     def warnings(self) -> list[str]:
         """What somebody should know although everything works, a sentence each."""
-        return self.node.warnings() + self.tls_files.warnings() + authorizing.warnings(self.settings)
+        of_tokens = [] if self.access_tokens is None else self.access_tokens.warnings()
+        return self.node.warnings() + self.tls_files.warnings() + of_tokens + authorizing.warnings(self.settings)
 
     async def _listen_rocketmq(self, listener: RocketmqListener, access: Access | None) -> None:
         from halfmoon.adapters.rocketmq.server import Server as RocketmqServer  # few need it

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from halfmoon.hooks.plugins import Plugins
     from halfmoon.server.assembly import Node
     from halfmoon.server.tls_files import TlsFiles
+    from halfmoon.services.credentials.users import Users
 
 logger = logging.getLogger("halfmoon.auth")
 
@@ -75,6 +76,12 @@ def authorization_of(node: Node, settings: Settings, plugins: Plugins) -> Author
     users.on_change.append(user_changed)
     node.state.acls.watchers.append(lambda removed, added: node.groups.rights_changed())
     return authorization
+
+
+def comes_by_no_token(users: Users, principal: Principal) -> bool:
+    """Whether an access token does not let this user in: one that is disabled here, and the local administrator, whose
+    name anybody may have at an identity provider."""
+    return principal == LOCAL_ADMIN or users.is_disabled(principal)
 
 
 def answers(access: Access | None, tls_files: TlsFiles) -> SecurityAnswers:

@@ -91,6 +91,12 @@ NARROW: dict[str, Family] = {
             "Authentications by SASL, by their result.",
             ("listener", "mechanism", "result"),
         ),
+        Family(
+            "halfmoon_oauth_key_fetches_total",
+            "counter",
+            "Requests for the keys of access tokens, by their result.",
+            ("result",),
+        ),
         Family("halfmoon_received_bytes_total", "counter", "Bytes received.", ("listener",)),
         Family("halfmoon_sent_bytes_total", "counter", "Bytes sent.", ("listener",)),
         Family("halfmoon_rocketmq_members", "gauge", "RocketMQ clients connected.", ("group", "role")),

@@ -2,7 +2,7 @@
 
 Reasons and metrics name topics, groups and users. Where an authorizer is on, or visitors can say who they are, only
 those see them who may Describe the cluster. A visitor is the user of a password (RFC 7617, verified against the SCRAM
-credential) or of a client's certificate, and else User:ANONYMOUS.
+credential), of an access token (RFC 6750) or of a client's certificate, and else User:ANONYMOUS.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import asyncio
 import base64
 import binascii
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from halfmoon.adapters.tcp.access import CLUSTER, Access
 from halfmoon.auth import plain
@@ -23,12 +23,15 @@ from halfmoon.auth.scram import Found, Login, Mechanism
 from halfmoon.auth.x500 import subject
 from halfmoon.config.settings import Settings
 
-BASIC, MTLS = "basic", "mtls"
+if TYPE_CHECKING:
+    from halfmoon.auth.bearer_exchange import Verifier
+
+BASIC, BEARER, MTLS = "basic", "bearer", "mtls"
 AT_ONCE = 2
 """Passwords that are verified at a time: each takes milliseconds of a thread."""
 FAILED_S = 0.1
 """After so long a wrong password is answered."""
-CHALLENGE = (("WWW-Authenticate", 'Basic realm="halfmoon", charset="UTF-8"'),)
+CHALLENGES = {BASIC: 'Basic realm="halfmoon", charset="UTF-8"', BEARER: 'Bearer realm="halfmoon"'}
 
 
 class Users(Protocol):
@@ -38,20 +41,27 @@ class Users(Protocol):
 
 
 class NotWhoTheySayError(Exception):
-    """A password is wrong, or what should hold one cannot be read."""
+    """A password is wrong, a token is not accepted, or what should hold one cannot be read."""
 
 
 class Visitors:
     def __init__(
         self, access: Access | None, users: Users, auth: list[str], principal_rules: str | None,
-        *, by_rules: bool, waits: Callable[[float], Any] = asyncio.sleep,
+        *, by_rules: bool, verifier: Verifier | None = None, waits: Callable[[float], Any] = asyncio.sleep,
     ) -> None:  # fmt: skip
         """`auth`: by what they may say who they are. `principal_rules`: of the listener's TLS, where clients can show a
-        certificate. `by_rules`: access rules say what strangers may; else nothing."""
+        certificate. `by_rules`: access rules say what strangers may; else nothing. `verifier`: of access tokens, where
+        `auth` has them."""
         self._access = access
         self._by_rules = by_rules
         self._users = users
-        self._with_password = BASIC in auth
+        self._ways: dict[str, Callable[[str], Awaitable[Login]]] = {}
+        """By their schemes: what stands behind the scheme → who it is."""
+        if BASIC in auth:
+            self._ways[BASIC] = self._by_password
+        if BEARER in auth:
+            self._ways[BEARER] = self._by_token
+        self._verifier = verifier
         # A certificate counts if `auth` says nothing, too: as with Kafka's listeners.
         certificates = principal_rules is not None and (MTLS in auth or not auth)
         self._rules = PrincipalRules(principal_rules) if principal_rules is not None and certificates else None
@@ -62,8 +72,8 @@ class Visitors:
 
     @property
     def challenge(self) -> tuple[tuple[str, str], ...]:
-        """Headers for those who should come with a password."""
-        return CHALLENGE if self._with_password else ()
+        """Headers for those who should say who they are."""
+        return tuple(("WWW-Authenticate", CHALLENGES[scheme]) for scheme in self._ways)
 
     async def may_see(self, authorization: str | None, certificate: bytes | None, host: str) -> bool:
         """`authorization`: the header, if there is one. `certificate`: DER. Raises NotWhoTheySayError."""
@@ -75,14 +85,20 @@ class Visitors:
         return self._access.rights(str(principal), host).allows(("describe", "cluster", CLUSTER))
 
     async def _principal(self, authorization: str | None, certificate: bytes | None) -> Principal:
-        if authorization is not None and self._with_password:
+        if authorization is not None and self._ways:
+            scheme, _, given = authorization.partition(" ")
+            scheme = scheme.lower()
+            way = self._ways.get(scheme)
+            mechanism = (scheme if way is not None else next(iter(self._ways))).upper()
             try:
-                login = await self._log_in(authorization)
+                if way is None:
+                    raise AuthenticationError("an unknown scheme")
+                login = await way(given.strip())
             except AuthenticationError as error:
-                self.results["BASIC", "failed"] += 1
+                self.results[mechanism, "failed"] += 1
                 await self._waits(FAILED_S)
                 raise NotWhoTheySayError from error
-            self.results["BASIC", "ok"] += 1
+            self.results[mechanism, "ok"] += 1
             return login.principal
         if certificate is not None and self._rules is not None:
             try:
@@ -91,13 +107,27 @@ class Visitors:
                 raise NotWhoTheySayError from error
         return ANONYMOUS
 
-    async def _log_in(self, authorization: str) -> Login:
+    async def _by_token(self, token: str) -> Login:
         """Raises AuthenticationError."""
-        scheme, _, encoded = authorization.partition(" ")
-        if scheme.lower() != "basic":
-            raise AuthenticationError("not the scheme Basic")
+        from halfmoon.auth.oauth import Bearer, UnknownKeyError
+
+        verifier = self._verifier
+        assert verifier is not None
+        asked = Bearer(token, "", {})
         try:
-            name, _, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
+            return verifier.log_in(asked)
+        except UnknownKeyError:
+            if not verifier.fetches_keys():
+                raise
+        fetched = asyncio.Event()
+        verifier.when_fetched(fetched.set)
+        await fetched.wait()
+        return verifier.log_in(asked)
+
+    async def _by_password(self, encoded: str) -> Login:
+        """Raises AuthenticationError."""
+        try:
+            name, _, password = base64.b64decode(encoded, validate=True).partition(b":")
         except (binascii.Error, ValueError):
             raise AuthenticationError("not base64") from None
         asked = plain.parse(b"\0".join((b"", name, password)))
@@ -106,8 +136,9 @@ class Visitors:
             return await asyncio.to_thread(verify)
 
 
-def visitors_of(users: Users, settings: Settings, access: Access | None) -> Visitors | None:
-    """Who is told what on the admin port; None: everybody everything."""
+def visitors_of(users: Users, settings: Settings, access: Access | None, verifier: Verifier | None) -> Visitors | None:
+    """Who is told what on the admin port; None: everybody everything. `verifier`: of access tokens, where they are
+    taken."""
     http = settings.listeners.http
     assert http is not None
     by_rules = settings.security.authorizes(settings.listeners)
@@ -115,4 +146,4 @@ def visitors_of(users: Users, settings: Settings, access: Access | None) -> Visi
         return None
     shows_certificates = http.tls is not None and http.tls.client_auth != "none"
     rules = http.tls.principal_rules if http.tls is not None and shows_certificates else None
-    return Visitors(access, users, list(http.auth), rules, by_rules=by_rules)
+    return Visitors(access, users, list(http.auth), rules, by_rules=by_rules, verifier=verifier)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from halfmoon.core.durations import Durations
     from halfmoon.core.kernel import Kernel
     from halfmoon.server import assembly
+    from halfmoon.server.access_tokens import AccessTokens
     from halfmoon.server.loop_lag import LoopLag
     from halfmoon.server.plugin_host import Host
     from halfmoon.server.services import Services
@@ -94,6 +95,7 @@ class App(Protocol):
     plugin_host: Host
     services: Services
     tls_files: TlsFiles
+    access_tokens: AccessTokens | None
 
     @property
     def plugins(self) -> ReadPlugins: ...
@@ -262,6 +264,8 @@ def _read_requests(app: App, readings: Readings) -> None:
     if app.rocketmq is not None:
         put("halfmoon_unauthenticated_connections", len(app.rocketmq.newcomers), "rocketmq")
     app.tls_files.read(put)
+    if app.access_tokens is not None:
+        app.access_tokens.metrics(put)
     for (listener, mechanism, result), count in app.kafka.authentications.items():
         put("halfmoon_authentications_total", count, listener, mechanism, result)
     for (mechanism, result), count in app.http.logins.items():

@@ -86,6 +86,14 @@ def test_a_message(message, bearer):
     assert parse(message) == bearer
 
 
+def test_the_number_of_extensions_is_limited():
+    many = {"x" * length: "y" for length in range(1, oauth.MOST_EXTENSIONS + 1)}
+
+    assert parse(oauth.message("a", many)).extensions == many
+    with pytest.raises(AuthenticationError, match="65 extensions"):
+        parse(oauth.message("a", many | {"z": "y"}))
+
+
 def test_our_own_message():
     assert parse(oauth.message("a.b.c", {"x": "y"})) == Bearer("a.b.c", "", {"x": "y"})
     assert "secret" not in repr(parse(oauth.message("secret")))

@@ -7,15 +7,17 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
 import yaml
 
+from halfmoon.auth.oauth import ALGORITHMS
 from halfmoon.config.listener_settings import RocketmqListener
 from halfmoon.config.sections import decode_section, unit_of
 from halfmoon.config.sections import leaves as leaves_of
+from halfmoon.config.security_settings import OauthAlgorithm
 from halfmoon.config.settings import Settings, environment_names, load_settings, setting_paths
 from halfmoon.config.units import Address
 from halfmoon.core.storage.files import OsFileSystem
@@ -238,6 +240,63 @@ def test_visitors_of_the_admin_port_who_say_who_they_are_may_come_from_elsewhere
     assert settings.security.authorizes(settings.listeners)
     assert "no encryption;" in refused({"listeners": {"http": http | {"tls": None}}})
     assert refused({"listeners": {"http": http | {"auth": ["mtls"]}}}).startswith("$.listeners.http.auth: got mtls")
+
+
+TOKENS: dict[str, object] = {"issuer": "https://idp.example", "audience": ["kafka"], "jwks_url": "https://idp/jwks"}
+
+
+def with_tokens(listeners: dict[str, object] | None = None, **oauth: object) -> dict[str, object]:
+    doors = listeners or {"kafka": {"sasl": ["OAUTHBEARER"]}}
+    return {"listeners": doors, "security": {"oauth": TOKENS | oauth}}
+
+
+@pytest.mark.parametrize("listeners", [
+    {"kafka": {"sasl": ["SCRAM-SHA-512", "OAUTHBEARER"]}},
+    {"kafka": [{"bind": "127.0.0.1:1"}, {"name": "b", "bind": "127.0.0.1:2", "sasl": ["OAUTHBEARER"]}]},
+    {"http": {"auth": ["bearer"]}},
+])  # fmt: skip
+def test_what_tokens_need(listeners: dict[str, object]) -> None:
+    settings = load_settings(with_tokens(listeners), {}, {})
+    assert settings.security.authorizes(settings.listeners)
+    for name, missing in (("issuer", None), ("audience", []), ("jwks_url", None)):
+        said = refused(with_tokens(listeners, **{name: missing}))
+        assert said.startswith(f"$.security.oauth.{name}: missing")
+    load_settings(with_tokens(listeners, jwks_url=None, jwks_file="jwks.json"), {}, {})
+    load_settings({"security": {"oauth": {"issuer": "i"}}}, {}, {})  # nobody comes with tokens
+
+
+@pytest.mark.parametrize(("oauth", "said"), [
+    ({"jwks_url": "http://idp.example/jwks"}, "jwks_url: got 'http://idp.example/jwks', expected https"),
+    ({"jwks_url": "http://127.0.0.1/jwks"}, "expected https"),
+    ({"jwks_url": "file:///etc/jwks"}, "expected https://HOST/PATH"),
+    ({"jwks_url": "https:///jwks"}, "expected https://HOST/PATH"),
+    ({"jwks_url": "https://idp:port/jwks"}, "expected https://HOST/PATH"),
+    ({"jwks_url": "https://idp/a b"}, "expected https://HOST/PATH"),
+    ({"jwks_url": "https://user:secret@idp/jwks"}, "got a password"),
+    ({"jwks_file": "jwks.json"}, "jwks_file: got a file, and jwks_url too"),
+    ({"jwks_url": None, "jwks_file": "jwks.json", "ca": "ca.pem"}, "ca: expected together with jwks_url"),
+    ({"algorithms": ["HS256"]}, "algorithms[0]: got 'HS256', expected one of RS256, "),
+    ({"algorithms": ["RS256", "none"]}, "algorithms[1]: got 'none', expected one of RS256, "),
+    ({"algorithms": []}, "algorithms: got none"),
+    ({"audience": "kafka"}, "audience: got 'kafka', expected array"),
+    ({"audience": [""]}, "audience[0]: got ''"),
+    ({"issuer": ""}, "issuer: got ''"),
+])  # fmt: skip
+def test_tokens_that_anybody_could_make(oauth: dict[str, object], said: str) -> None:
+    message = refused(with_tokens(**oauth))
+    assert said in message
+    assert "secret" not in message
+
+
+def test_the_algorithms_are_those_of_the_verifier() -> None:
+    assert set(get_args(OauthAlgorithm)) == ALGORITHMS
+
+
+def test_tokens_need_tls_off_this_machine() -> None:
+    listener: dict[str, object] = {"bind": "0.0.0.0:1", "sasl": ["OAUTHBEARER"]}
+    assert "there is no encryption;" in refused(with_tokens({"kafka": listener}))
+    load_settings(with_tokens({"kafka": listener | {"tls": PAIR}}), {}, {})
+    load_settings(with_tokens({"kafka": listener | {"allow_insecure": True}}), {}, {})
 
 
 def test_the_old_key_for_all_listeners_names_the_new_ones() -> None:

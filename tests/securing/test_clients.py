@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from halfmoon.securing.access_tokens import OauthLogin
 from halfmoon.securing.clients import as_file, context, java, kafka_python, librdkafka
 from halfmoon.securing.properties import PLAINTEXT, Security, SecurityError, parse
 from tests.security.authority import Authority
@@ -112,3 +113,13 @@ def test_librdkafka_takes_it(mutual: Security) -> None:
 
 def _quiet(settings: dict[str, Any]) -> dict[str, Any]:
     return {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, **settings}
+
+
+def test_access_tokens_are_for_kafka_python_alone() -> None:
+    security = Security("SASL_SSL", "OAUTHBEARER", oauth=OauthLogin("file:///run/token"))
+    settings = kafka_python(security)
+    assert settings["sasl_mechanism"] == "OAUTHBEARER"
+    assert settings["sasl_oauth_token_provider"].extensions() == {}
+    for other in (librdkafka, java):
+        with pytest.raises(SecurityError, match="OAUTHBEARER is for commands"):
+            other(security)

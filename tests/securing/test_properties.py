@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from halfmoon.securing.access_tokens import OauthLogin
 from halfmoon.securing.properties import PLAINTEXT, Security, SecurityError, parse, properties, read
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 LOGIN = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n"
+OAUTH = "security.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER\n"
+ENDPOINT = "sasl.oauthbearer.token.endpoint.url=https://idp/token\n"
+CREDENTIALS = (
+    "sasl.oauthbearer.client.credentials.client.id=app\nsasl.oauthbearer.client.credentials.client.secret=s3cret\n"
+)
+BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 FILES = {
     "ca.pem": "-----BEGIN CERTIFICATE-----\nca", "key.pem": "-----BEGIN PRIVATE KEY-----\nkey",
     "chain.pem": "-----BEGIN CERTIFICATE-----\nchain",
@@ -68,6 +76,48 @@ def test_plain() -> None:
     assert found.encrypts
 
 
+@pytest.mark.parametrize(("text", "expected"), [
+    (CREDENTIALS, {}),
+    ("sasl.oauthbearer.client.id=app\nsasl.oauthbearer.client.secret=s3cret\nsasl.oauthbearer.method=oidc\n"
+     "sasl.oauthbearer.scope=a b\nhttps.ca.location=ca.pem", {"scope": "a b", "ca": "ca.pem"}),
+    (f'sasl.jaas.config={BEARER} required clientId="app" clientSecret="s3cret" scope="x" extension_pool="1" '
+     "ssl.truststore.location=ca.pem;", {"scope": "x", "ca": "ca.pem", "extensions": (("pool", "1"),)}),
+    (CREDENTIALS + f'sasl.jaas.config={BEARER} required clientId="other";\nsasl.login.callback.handler.class=x', {}),
+])  # fmt: skip
+def test_access_tokens(text: str, expected: dict[str, Any]) -> None:
+    warnings: list[str] = []
+    found = parse(OAUTH + ENDPOINT + text, warn=warnings.append)
+    assert found.oauth == OauthLogin("https://idp/token", "app", "s3cret", **expected)
+    assert "s3cret" not in repr(found) + repr(found.oauth)
+    assert warnings == []
+
+
+def test_a_token_in_a_file() -> None:
+    endpoint = "sasl.oauthbearer.token.endpoint.url=file:///run/token"
+    assert parsed(OAUTH + endpoint).oauth == OauthLogin("file:///run/token")
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("acks=all", "line 1: acks has no effect here"),
+    ("\ngroup.id=billing", "line 2: group.id has no effect here"),
+    ("security.protocl.x=SSL", None),
+    ("secruity.protocol=SSL", "line 1: secruity.protocol has no effect here; did you mean security.protocol?"),
+    ("ssl.enabled.protocols=TLSv1.3", "line 1: ssl.enabled.protocols has no effect here"),
+    ("sasl.kerberos.service.name=kafka", "line 1: sasl.kerberos.service.name has no effect here"),
+    ("sasl.login.refresh.window.factor=0.8", "line 1: sasl.login.refresh.window.factor has no effect here"),
+    ("security.providers=x", "line 1: security.providers has no effect here"),
+])  # fmt: skip
+def test_what_kafkas_clients_know_and_nobody_obeys_here(text: str, said: str | None) -> None:
+    warnings: list[str] = []
+    if said is None:
+        with pytest.raises(ValueError, match="no property of Kafka's"):
+            parse(text, warn=warnings.append)
+        assert warnings == []
+    else:
+        assert parse(text, warn=warnings.append) == PLAINTEXT
+        assert warnings == [said]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -96,7 +146,16 @@ def test_nothing() -> None:
     ("text", "said"),
     [
         ("\nsasl.mechanisme=PLAIN", "line 2: sasl.mechanisme is no property .* did you mean sasl.mechanism"),
-        ("acks=all", "line 1: acks is no property"),
+        ("\n\nssl.truststore.locatoin=x", "line 3: ssl.truststore.locatoin is no .* did you mean ssl.truststore"),
+        ("security.protcol=SSL", "line 1: security.protcol is no property of Kafka's; did you mean security.protocol"),
+        (OAUTH, "sasl.oauthbearer.token.endpoint.url is missing"),
+        (OAUTH + ENDPOINT.replace("https", "http"), "line 3: .*'http://idp/token', expected https://… or file:///…"),
+        (OAUTH + ENDPOINT, "client.credentials.client.id and .*client.secret are missing"),
+        (OAUTH + ENDPOINT + "sasl.oauthbearer.client.id=a", "client.credentials.client.id and .* are missing"),
+        (OAUTH + ENDPOINT + CREDENTIALS + "sasl.oauthbearer.method=default", "line 6: .*method is 'default', exp"),
+        (OAUTH + ENDPOINT + CREDENTIALS + "sasl.username=a", "line 6: sasl.username has no effect with sasl.mech"),
+        (OAUTH + ENDPOINT + f"sasl.jaas.config={SCRAM} required;", "line 4: .* ScramLoginModule, and .*OAuthBearer"),
+        (LOGIN + "sasl.username=a\nsasl.password=b\n" + ENDPOINT, "line 5: .* no effect with sasl.mechanism=SCR"),
         ("security.protocol=TLS", "line 1: security.protocol is 'TLS', expected PLAINTEXT, SSL"),
         ("security.protocol=SSL\nsecurity.protocol=SSL", "line 2: security.protocol is there twice"),
         ("security.protocol=SASL_SSL", "sasl.mechanism is missing: PLAIN, SCRAM"),

@@ -72,9 +72,9 @@ def test_jobs_of_the_pipeline_log_in(
     assert "billing" in cli.ok("pipeline", "report", "lag", "--out", str(tmp_path), *at, file).out
     wrong = tmp_path / "wrong"
     wrong.mkdir()
-    file = client_properties(wrong, found, password="wrong", more="acks=all")
+    file = client_properties(wrong, found, password="wrong", more="sasl.mechanizm=PLAIN")
     monkeypatch.setattr(halfmoon.pipeline, "session", lambda *_, **__: pytest.fail("Spark was started first"))
-    assert "acks is no property" in cli("pipeline", "report", "dlq", *at, file).failed_with(1)
+    assert "sasl.mechanizm is no property" in cli("pipeline", "report", "dlq", *at, file).failed_with(1)
 
 
 @pytest.mark.parametrize("command", [("topic", "list"), ("produce", "t", "x"), ("user", "list")])

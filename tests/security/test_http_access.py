@@ -6,15 +6,18 @@ import base64
 import http.client
 import json
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from halfmoon.auth import plain
 from halfmoon.plugin import hookimpl
 from tests.security.acting import rule
 from tests.security.authority import Authority
 from tests.security.conftest import Secure, Secured
+from tests.security.provider import Provider
 
 HTTP = {"bind": "127.0.0.1:0"}
 RULES = "RULE:.*CN=([^,]+).*/$1/"
@@ -177,3 +180,52 @@ def test_without_access_rules_those_are_told_everything_who_say_who_they_are(
     assert web.ask("/metrics")[0] == 401
     assert web.ask("/healthz")[:2] == (200, "ok\n")
     assert web.ask("/metrics", "alice:secret")[0] == 200
+
+
+# -- access tokens -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def provider(authority: Authority) -> Iterator[Provider]:
+    with Provider(authority).running() as running:
+        yield running
+
+
+def by_token(web: Web, token: str) -> tuple[int, str, dict[str, str]]:
+    return web.ask("/metrics", Authorization=f"Bearer {token}")
+
+
+def test_by_token(secured: Secure, provider: Provider) -> None:
+    found = secured(http=HTTP | {"auth": ["bearer"]}, security=ROOT | {"oauth": provider.settings()})
+    web = Web(found)
+    status, _, headers = web.ask("/metrics")
+    assert (status, headers["WWW-Authenticate"]) == (401, 'Bearer realm="halfmoon"')
+    assert by_token(web, provider.token(sub="root"))[0] == 200
+    status, body, _ = web.ask("/metrics", Authorization=f"bearer  {provider.token(sub='root')}")
+    assert status == 200
+    assert 'halfmoon_oauth_key_fetches_total{result="ok"} 1' in body
+    assert any('mechanism="BEARER",result="ok"' in line for line in body.splitlines())
+    assert by_token(web, provider.token())[0] == 403
+    allow(found, "alice")
+    assert by_token(web, provider.token())[0] == 200
+    for wrong in (
+        provider.token(aud="other"), provider.token(exp=1), provider.token()[:-5], "", "a b", "x" * 4_000,
+    ):  # fmt: skip
+        assert by_token(web, wrong)[0] == 401
+    assert web.ask("/metrics", "root:secret")[0] == 401, "passwords are not taken"
+    assert web.ask("/healthz", Authorization="Bearer x")[:2] == (200, "ok\n")
+
+
+def test_by_token_of_a_new_key(secured: Secure, provider: Provider) -> None:
+    found = secured(http=HTTP | {"auth": ["basic", "bearer"]}, security=ROOT | {"oauth": provider.settings()})
+    found.user("root", "secret")
+    web = Web(found)
+    assert by_token(web, provider.token(sub="root"))[0] == 200
+    provider.keys["two"] = rsa.generate_private_key(65537, 2048)
+    assert by_token(web, provider.token("two", sub="root"))[0] == 200
+    provider.keys["three"] = rsa.generate_private_key(65537, 2048)
+    assert by_token(web, provider.token("three", sub="root"))[0] == 401, "it was asked just now"
+    assert provider.asked["/jwks"] == 2
+    assert web.ask("/metrics", "root:secret")[0] == 200
+    assert web.ask("/metrics")[0] == 401
+    assert [value.split()[0] for _, value in found.app.http.visitors.challenge] == ["Basic", "Bearer"]

@@ -294,7 +294,7 @@ def test_a_session_ends_with_its_credential(most_ms: int | None) -> None:
     assert client.transport.closed
 
 
-def test_a_client_that_leaves_while_its_password_is_looked_at(rig: SaslRig) -> None:
+def test_a_client_that_leaves_while_its_password_is_looked_at(rig: SaslRig, caplog: pytest.LogCaptureFixture) -> None:
     client = rig.client()
     client.ask(HANDSHAKE, 1, mechanism="PLAIN")
     client.feed(client.encode(AUTHENTICATE, 2, auth_bytes=b"\0alice\0secret"))
@@ -304,6 +304,7 @@ def test_a_client_that_leaves_while_its_password_is_looked_at(rig: SaslRig) -> N
     client.connection.connection_lost(None)
     rig.turns()
     assert login.state in (State.IN, State.TOKENS)
+    assert caplog.records == [], "no error that nobody catches"
     assert len(rig.server.newcomers) == 0
 
 

@@ -131,11 +131,12 @@ class Identified(tcp.Connection):
     # What `login` tells (login.Client).
 
     def let_in(self, login: Login, mechanism: str) -> None:
+        if self.login is None:
+            return  # it has left meanwhile
         self._listener.newcomers.remove(self)
         self.principal, self.mechanism, self.token_id = login.principal, mechanism, login.token_id
         self._find_rights()
         self._most_bytes = self._listener.max_request_bytes
-        assert self.login is not None
         self._is_checked = self.login.expires_mono_ms is not None
 
     def close_later(self, delay_ms: float, first: Callable[[], object], reason: str) -> None:

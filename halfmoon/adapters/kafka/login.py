@@ -22,6 +22,7 @@ from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.protocol import SaslAuthenticateResponse, SaslHandshakeResponse
 from halfmoon.adapters.kafka.registry import Deferred
 from halfmoon.auth.errors import AuthenticationError
+from halfmoon.auth.exchange import Later
 from halfmoon.errors import Fault
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class Authenticating:
         self._client = client
         self.state = State.VERSIONS
         self.busy = False
-        """A token is being looked at in a thread: nothing else of the client is handled meanwhile."""
+        """A token is being looked at in a thread, or waits for it: nothing else of the client is handled meanwhile."""
         self._mechanism = ""
         self._exchange: Exchange | None = None
         self._login: Login | None = None
@@ -151,6 +152,10 @@ class Authenticating:
             return ""
         if key == AUTHENTICATE and state is State.TOKENS:
             return ""
+        if self._exchange is not None and self._exchange.refused:
+            # It was told so and goes on (aiokafka), where it should have sent one more token.
+            self._sasl.counted(self._mechanism, "failed")
+            return f"authentication failed: {self._exchange.refused}"
         return f"API {key} while it has to authenticate"
 
     def told_versions(self) -> None:
@@ -219,10 +224,19 @@ class Authenticating:
         if isinstance(answer, bytes):
             self._stepped(exchange, answer, done)
             return
+        if isinstance(answer, Later):
+            self.busy = True
+            looks = answer.answer
+            answer.wait(lambda: self._in_thread(exchange, looks, done))
+            return
         sasl = self._sasl
         if sasl.verified >= MOST_VERIFIED:  # no word about its password: to clients that would be final
             self._close(lambda: None, "too many others authenticate just now")
             return
+        self._in_thread(exchange, answer, done)
+
+    def _in_thread(self, exchange: Exchange, looks: Callable[[], bytes], done: Done) -> None:
+        sasl = self._sasl
         self.busy = True
         sasl.verified += 1
 
@@ -239,7 +253,7 @@ class Authenticating:
                     logger.error("event=authentication_failed peer=%s", self._client.peer, exc_info=error)
                 self._turn_away(self._mechanism, str(error), lambda: done(None))
 
-        self._client.in_thread(answer, looked)
+        self._client.in_thread(looks, looked)
 
     def _stepped(self, exchange: Exchange, answer: bytes, done: Done) -> None:
         login = exchange.login

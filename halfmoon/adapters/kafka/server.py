@@ -9,6 +9,7 @@ import socket
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -40,6 +41,9 @@ from halfmoon.services.credentials.users import Change, Users
 from halfmoon.services.quotas.service import CONNECTIONS, Quotas, Throttle
 from halfmoon.services.share.service import ShareService
 
+if TYPE_CHECKING:
+    from halfmoon.auth.bearer_exchange import Verifier
+
 
 class Server(Listener):
     """One listener. Create, start and stop it in its loop's thread."""
@@ -55,13 +59,16 @@ class Server(Listener):
         *,
         executor: Executor | None = None,
         access: Access | None = None,
+        verifier: Verifier | None = None,
         turns: Turns | None = None,
         more_apis: Sequence[Api] = (),
     ) -> None:
         """`executor` runs cold reads; None takes the loop's own. `access`: what plugins say of who may do what.
-        `more_apis`: those of plugins; StartError where one has a key that is taken."""
+        `verifier`: of access tokens, where a listener takes them. `more_apis`: those of plugins; StartError where one
+        has a key that is taken."""
         super().__init__(core, services, settings, loop, executor=executor, turns=turns)
         self._settings = settings
+        self._verifier = verifier
         apis = offered(registered(), services)
         for each in more_apis:
             if each.key in apis:
@@ -118,9 +125,8 @@ class Server(Listener):
         def counted(mechanism: str, result: str) -> None:
             self.authentications[listener.name, mechanism, result] += 1
 
-        return Sasl(
-            listener.sasl, beginner(users, tokens), self.core.clock, random.random, listener.reauthenticate_ms, counted
-        )
+        begin = beginner(users, tokens, self._verifier)
+        return Sasl(listener.sasl, begin, self.core.clock, random.random, listener.reauthenticate_ms, counted)
 
     def _user_changed(self, name: str, change: Change) -> None:
         """Whoever may not log in any more has no connection either."""
