@@ -78,8 +78,9 @@ def test_nothing_is_said_of_plaintext() -> None:
 @pytest.mark.parametrize("is_token", [False, True])
 def test_what_java_gets_is_a_file_that_says_the_same(mutual: Security, mechanism: str, is_token: bool) -> None:
     said = Security(
-        "SASL_SSL", mechanism, "alice", PASSWORD, is_token, mutual.authorities, mutual.chain, mutual.key, "p", False
-    )
+        "SASL_SSL", mechanism, "alice", PASSWORD, is_token, authorities=mutual.authorities, chain=mutual.chain,
+        key=mutual.key, key_password="p", checks_name=False,
+    )  # fmt: skip
     again = parse(as_file(java(said)))
     assert (again.protocol, again.mechanism, again.username, again.password) == (
         "SASL_SSL", mechanism, "alice", PASSWORD
