@@ -190,6 +190,16 @@ NEEDS: Mapping[int, Needs | None] = {
     351: _topic("describe"),
     361: _READ,
     400: _assignment,
+    3001: _cluster("alter"),
+    3002: _cluster("alter"),
+    3003: _cluster("alter"),
+    3004: _cluster("describe"),
+    3005: _cluster("describe"),
+    3006: _cluster("alter"),
+    3007: _cluster("alter"),
+    3008: _cluster("alter"),
+    3009: _cluster("describe"),
+    3010: _cluster("describe"),
 }
 
 
