@@ -142,7 +142,8 @@ def _leave(call: Call) -> Iterator[Use]:
 def _end(call: Call) -> Iterator[Use]:
     """A producer group is to half messages what a transactional id is to Kafka's transactions."""
     yield "write", "transactional_id", call.text("producerGroup")
-    if call.text("topic", ""):
+    # Who was asked about a half message names the topic in which it waits, as he was told to.
+    if call.text("topic", names.HALF_TOPIC) not in ("", names.HALF_TOPIC):
         yield from _topic("write")(call)
 
 

@@ -331,4 +331,8 @@ def test_half_messages_are_sent_and_ended_by_their_group() -> None:
     assert half(client, "U") == Code.SUCCESS
     end = {"commitOrRollback": 8, "msgId": "U", "transactionId": "U"}
     assert client.ask(37, producerGroup="q", **end).code == Code.NO_PERMISSION
+    assert client.ask(37, producerGroup="p", topic="secret", **end).code == Code.NO_PERMISSION
     assert client.ask(37, producerGroup="p", **end).code == Code.SUCCESS
+    assert half(client, "V") == Code.SUCCESS
+    asked = {**end, "msgId": "V", "transactionId": "V", "topic": "RMQ_SYS_TRANS_HALF_TOPIC"}  # as after a check-back
+    assert client.ask(37, producerGroup="p", **asked).code == Code.SUCCESS
