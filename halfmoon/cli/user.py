@@ -87,25 +87,24 @@ def secret(
     rocketmq: Annotated[bool, typer.Option("--rocketmq", help="The secret key of RocketMQ's clients.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="The user is to have none.")] = False,
     password_file: passwords.FileOption = None,
-    generate: passwords.GenerateOption = False,
     *,
     brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Set the secret key of a user's RocketMQ clients.
 
-    The access key is the user's name. The broker gets the secret as it is, and keeps it encrypted: use TLS, or run this
-    on the broker's machine.
+    The access key is the user's name. The secret is generated and printed once, or read from a file. The broker gets it
+    as it is, and keeps it encrypted: use TLS, or run this on the broker's machine.
     """
     if not rocketmq:
         raise typer.BadParameter("which secret? --rocketmq is the only kind")
     if remove:
-        if password_file is not None or generate:
+        if password_file is not None:
             raise typer.BadParameter("--remove needs no secret")
         ask_about_users(brokers, SetSecret(user, None))
         _report(user, "secret removed", None, result)
         return
-    chosen, generated = passwords.given(f"secret of {user}", password_file, generate)
+    chosen, generated = passwords.given(f"secret of {user}", password_file, generate=password_file is None)
     ask_about_users(brokers, SetSecret(user, chosen))
     _report(user, "secret set", chosen if generated else None, result)
 

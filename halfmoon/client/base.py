@@ -6,11 +6,12 @@ import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from halfmoon.client.access import Access, Tls, access_of
 from halfmoon.client.engine.consumer_settings import ConsumerSettings
 from halfmoon.client.engine.consuming import ConsumerCounters
 from halfmoon.client.engine.driver import Driver
@@ -27,6 +28,9 @@ from halfmoon.client.errors import ConfigError, NotRunningError
 from halfmoon.client.making import Making, check_group, settings_of, wall_ms
 from halfmoon.client.messages import SendResult, SendStatus
 from halfmoon.plugin import AnyAllocator, Queue
+
+if TYPE_CHECKING:
+    import ssl
 
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
 POLL_S = 5.0
@@ -48,6 +52,7 @@ class Shell(Driver, Protocol):
 
     kernel: Kernel
     network: Network
+    tls: ssl.SSLContext | None
     on_failure: Callable[[], object]
 
     def call(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
@@ -63,7 +68,7 @@ class Client(ABC):
     _shell: Shell
 
     def __init__(
-        self, group: str, namesrv: Namesrv, instance_name: str | None, machine_room: str | None = None
+        self, group: str, namesrv: Namesrv, instance_name: str | None, access: Access, machine_room: str | None = None
     ) -> None:
         check_group(group)
         self.group = group
@@ -71,6 +76,8 @@ class Client(ABC):
         self._making = Making(shell, namesrv, instance_name, machine_room)
         shell.kernel = self._making.kernel
         shell.network = self._making.instance.network
+        shell.network.sign = access.sign
+        shell.tls = access.tls
         shell.on_failure = self._making.instance.close
         self._version = 0
         self._is_started = False
@@ -115,10 +122,10 @@ class ProducerParts(Client):
 
     def __init__(
         self, group: str = DEFAULT_PRODUCER_GROUP, *, namesrv: Namesrv = None, instance_name: str | None = None,
-        **options: Any,
+        access_key: str | None = None, secret_key: str | None = None, tls: Tls = None, **options: Any,
     ) -> None:  # fmt: skip
         settings = settings_of(ProducerSettings, options)
-        super().__init__(group, namesrv, instance_name)
+        super().__init__(group, namesrv, instance_name, access_of(access_key, secret_key, tls))
         self._producing = self._making.producing(group, settings)
 
     @property
@@ -168,13 +175,14 @@ class PushConsumerParts(Client):
 
     def __init__(
         self, group: str, listener: Listener, topics: Topics = (), *, ordered: bool = False, namesrv: Namesrv = None,
-        instance_name: str | None = None, machine_room: str | None = None, allocator: AnyAllocator | None = None,
+        instance_name: str | None = None, access_key: str | None = None, secret_key: str | None = None, tls: Tls = None,
+        machine_room: str | None = None, allocator: AnyAllocator | None = None,
         offset_dir: str | os.PathLike[str] | None = None, **options: Any,
     ) -> None:  # fmt: skip
         self.settings = settings_of(ConsumerSettings, options)
         if not callable(listener):
             raise ConfigError(f"the listener is {listener!r}, expected a function (messages, context)")
-        super().__init__(group, namesrv, instance_name, machine_room)
+        super().__init__(group, namesrv, instance_name, access_of(access_key, secret_key, tls), machine_room)
         self._consuming = self._making.consuming(
             group, self.settings, listener, ordered=ordered, allocator=allocator, offset_dir=offset_dir
         )
@@ -244,8 +252,11 @@ class PushConsumerParts(Client):
 class PullConsumerParts(Client):
     """Of a pull consumer."""
 
-    def __init__(self, group: str, *, namesrv: Namesrv = None, instance_name: str | None = None) -> None:
-        super().__init__(group, namesrv, instance_name)
+    def __init__(
+        self, group: str, *, namesrv: Namesrv = None, instance_name: str | None = None,
+        access_key: str | None = None, secret_key: str | None = None, tls: Tls = None,
+    ) -> None:  # fmt: skip
+        super().__init__(group, namesrv, instance_name, access_of(access_key, secret_key, tls))
         instance = self._making.instance
         self._pulling = Pulling(instance, group, BrokerOffsets(instance, group))
 
@@ -255,11 +266,12 @@ class LitePullConsumerParts(Client):
 
     def __init__(
         self, group: str, topics: Topics = (), *, namesrv: Namesrv = None, instance_name: str | None = None,
+        access_key: str | None = None, secret_key: str | None = None, tls: Tls = None,
         machine_room: str | None = None, allocator: AnyAllocator | None = None,
         offset_dir: str | os.PathLike[str] | None = None, **options: Any,
     ) -> None:  # fmt: skip
         settings = self.settings = settings_of(LiteSettings, options)
-        super().__init__(group, namesrv, instance_name, machine_room)
+        super().__init__(group, namesrv, instance_name, access_of(access_key, secret_key, tls), machine_room)
         store = self._making.store(group, is_broadcasting=settings.is_broadcasting, offset_dir=offset_dir)
         if allocator is not None:
             settings = replace(settings, strategy="")

@@ -47,7 +47,8 @@ def _addresses(listeners: ListenerSettings) -> Iterator[Exposed]:
     if rocketmq is not None:
         encrypted = rocketmq.tls if rocketmq.tls is not None and rocketmq.tls.mode == "enforcing" else None
         for setting, bind in (("bind", rocketmq.bind), ("namesrv", rocketmq.namesrv)):
-            yield Exposed("$.listeners.rocketmq", setting, bind, _lacks(encrypted), rocketmq.allow_insecure)
+            lacks = _lacks(encrypted, sasl=rocketmq.auth)
+            yield Exposed("$.listeners.rocketmq", setting, bind, lacks, rocketmq.allow_insecure)
 
 
 def kafka_paths(listeners: ListenerSettings) -> list[str]:
@@ -66,16 +67,30 @@ def _lacks(tls: TlsSettings | None, *, sasl: bool = False) -> str:
     return " and ".join(missing)
 
 
+def _authentication(path: str) -> str:
+    """The setting of it besides client_auth."""
+    return "sasl" if path.startswith("$.listeners.kafka") else "auth"
+
+
 def check_listeners(listeners: ListenerSettings) -> None:
     """Raise SettingError where one is open to other machines and does not say that it shall be, and where two have one
     name, or clients would be told an address that none can connect to."""
+    rocketmq = listeners.rocketmq
     for each in exposed(listeners):
         if each.lacks and not each.allowed:
+            if rocketmq is not None and rocketmq.auth and each.path == "$.listeners.rocketmq":
+                raise SettingError(
+                    f"{each.path}.tls.mode",
+                    f"{each.bind} can be reached from other machines, and signatures alone do not keep a request from "
+                    "being sent again or changed on the way; set tls with mode: enforcing, bind to 127.0.0.1, or set "
+                    "allow_insecure: true beside it",
+                )
             lacks = each.lacks.replace("and", "and no")
             raise SettingError(
                 f"{each.path}.{each.setting}",
                 f"{each.bind} can be reached from other machines, and there is no {lacks}; "
-                "bind to 127.0.0.1, set tls and sasl, or client_auth: require, or set allow_insecure: true beside it",
+                f"bind to 127.0.0.1, set tls and {_authentication(each.path)}, or client_auth: require, or set "
+                "allow_insecure: true beside it",
             )
     paths = kafka_paths(listeners)
     names: dict[str, str] = {}
@@ -84,8 +99,8 @@ def check_listeners(listeners: ListenerSettings) -> None:
             raise SettingError(f"{path}.name", f"{names[kafka.name]} is called '{kafka.name}', too")
         names[kafka.name] = path
     advertised = dict(zip(paths, (kafka.advertise for kafka in listeners.of_kafka), strict=True))
-    if listeners.rocketmq is not None:
-        advertised["$.listeners.rocketmq"] = listeners.rocketmq.advertise
+    if rocketmq is not None:
+        advertised["$.listeners.rocketmq"] = rocketmq.advertise
     for path, advertise in advertised.items():
         if advertise is not None and (advertise.port == 0 or advertise.host in ("0.0.0.0", "::")):
             raise SettingError(f"{path}.advertise", f"got {advertise}, expected an address to connect to")

@@ -72,6 +72,8 @@ class RocketmqListener(Section, frozen=True, kw_only=True):
     namesrv: HostPort = Address("127.0.0.1", 9876)
     advertise: HostPort | None = None
     tls: RocketmqTls | None = None
+    auth: bool = False
+    """Every request must be signed by a user (access key and secret key)."""
     allow_insecure: bool = False
     broker_name: RocketmqName = "halfmoon"
     cluster: RocketmqName = "DefaultCluster"

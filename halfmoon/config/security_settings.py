@@ -114,6 +114,7 @@ def authenticates(listeners: ListenerSettings) -> list[bool]:
     """Of each listener, whether its clients say who they are."""
     found = [listener.sasl is not None for listener in listeners.of_kafka]
     found.append(listeners.http is not None and bool(listeners.http.auth))
+    found.append(listeners.rocketmq is not None and listeners.rocketmq.auth)
     with_tls = (*listeners.of_kafka, listeners.rocketmq, listeners.http)
     return found + [each is not None and each.tls is not None and each.tls.client_auth != "none" for each in with_tls]
 

@@ -88,7 +88,7 @@ NARROW: dict[str, Family] = {
         Family(
             "halfmoon_authentications_total",
             "counter",
-            "Authentications by SASL, by their result.",
+            "Authentications, by their result.",
             ("listener", "mechanism", "result"),
         ),
         Family(

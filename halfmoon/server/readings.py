@@ -268,6 +268,9 @@ def _read_requests(app: App, readings: Readings) -> None:
         app.access_tokens.metrics(put)
     for (listener, mechanism, result), count in app.kafka.authentications.items():
         put("halfmoon_authentications_total", count, listener, mechanism, result)
+    if app.rocketmq is not None and app.rocketmq.signatures is not None:
+        for result, count in app.rocketmq.signatures.results.items():
+            put("halfmoon_authentications_total", count, "rocketmq", "SIGNATURE", result)
     for (mechanism, result), count in app.http.logins.items():
         put("halfmoon_authentications_total", count, "http", mechanism, result)
 

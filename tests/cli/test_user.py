@@ -91,12 +91,14 @@ def test_flags(broker_cli: CommandLine, alice: str, name: str) -> None:
 
 
 def test_secrets_of_rocketmq(broker_cli: CommandLine, alice: str) -> None:
-    assert broker_cli.ok("user", "secret", alice, "--rocketmq", "--generate").out.startswith(f"{alice}: secret set: ")
+    assert broker_cli.ok("user", "secret", alice, "--rocketmq").out.startswith(f"{alice}: secret set: ")
     assert listed(broker_cli)[alice]["rocketmq"]
     broker_cli.ok("user", "secret", alice, "--rocketmq", "--remove")
     assert not listed(broker_cli)[alice]["rocketmq"]
-    assert "--rocketmq" in broker_cli("user", "secret", alice, "--generate").failed_with(2)
-    assert "--remove" in broker_cli("user", "secret", alice, "--rocketmq", "--remove", "--generate").failed_with(2)
+    assert "--rocketmq" in broker_cli("user", "secret", alice).failed_with(2)
+    assert "--remove" in broker_cli(
+        "user", "secret", alice, "--rocketmq", "--remove", "--password-file", "-"
+    ).failed_with(2)
 
 
 @pytest.mark.parametrize("data", [b"", b"\n", b"a\nb\n", b"a\0b", b"\xff", b"x" * 1025])

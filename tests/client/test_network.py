@@ -67,6 +67,17 @@ def ask(shell: Shell, code: int = 11, **options: Any) -> Pending[Command]:
     return shell.network.request(A, code, {"a": "b"}, **options)
 
 
+def test_requests_are_signed_where_that_is_wanted(shell: Shell) -> None:
+    shell.network.sign = lambda fields, body: {**fields, "signed": f"{sorted(fields)} {len(body)}"}
+    ask(shell, body=b"abc")
+    shell.network.oneway(A, 15, {"c": "d"})
+    shell.connected()
+    assert [command.fields for command in shell.sent()] == [
+        {"a": "b", "signed": "['a'] 3"},
+        {"c": "d", "signed": "['c'] 0"},
+    ]
+
+
 def test_requests_wait_for_the_connection_and_then_go_in_order(shell: Shell) -> None:
     first, second = ask(shell, 11), ask(shell, 12)
     assert len(shell.opened) == 1

@@ -234,6 +234,20 @@ def test_tls_with_certificates_of_clients_may_leave_this_machine() -> None:
     assert "no encryption and no authentication" in refused({"listeners": {"rocketmq": permissive}})
 
 
+def test_rocketmqs_clients_who_sign_may_come_from_elsewhere_by_tls_alone() -> None:
+    bind = {"bind": "0.0.0.0:1", "namesrv": "0.0.0.0:2", "auth": True}
+    settings = load_settings({"listeners": {"rocketmq": {**bind, "tls": PAIR}}}, {}, {})
+    assert settings.security.authorizes(settings.listeners)
+    for tls in (None, {**PAIR, "mode": "permissive"}):
+        open_to_all = {**bind, "tls": tls}
+        message = refused({"listeners": {"rocketmq": open_to_all}})
+        assert message.startswith("$.listeners.rocketmq.tls.mode: 0.0.0.0:1 can be reached from other machines")
+        load_settings({"listeners": {"rocketmq": {**open_to_all, "allow_insecure": True}}}, {}, {})
+    assert "set tls and auth, or client_auth" in refused({"listeners": {"rocketmq": {**bind, "auth": False}}})
+    local = load_settings({"listeners": {"rocketmq": {"auth": True}}}, {}, {})
+    assert local.security.authorizes(local.listeners)
+
+
 def test_visitors_of_the_admin_port_who_say_who_they_are_may_come_from_elsewhere() -> None:
     http: dict[str, object] = {"bind": "0.0.0.0:1", "tls": PAIR, "auth": ["basic"]}
     settings = load_settings({"listeners": {"http": http}}, {}, {})

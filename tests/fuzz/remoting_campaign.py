@@ -39,7 +39,7 @@ from tests.fuzz.remoting import (
     said,
     sending,
 )
-from tests.fuzz.remoting_cases import STORED, World, case, corpus
+from tests.fuzz.remoting_cases import STORED, USER, World, case, corpus
 
 LISTENERS = {"listeners": {"rocketmq": {"bind": "127.0.0.1:0", "namesrv": "127.0.0.1:0"}}}
 SHARE_OF_VALID = 0.35
@@ -49,7 +49,7 @@ BEHIND = 77
 PROBE = request(ROUTE, BEHIND, said(topic="nobody-made-this"))
 ANSWER_S = 5.0
 MAX_FRAME_BYTES, MAX_HEADER_BYTES, MAX_FIELDS = 16 << 20, 1 << 20, 1_000
-PUT_VALUE = 100
+PUT_VALUE, CREATE_USER = 100, 3001
 TIDY_EVERY, CREATE_EVERY = 400, 20
 INT32 = range(-(2**31), 2**31)
 
@@ -211,10 +211,11 @@ class RemotingCampaign:
             self.world.physical = [int(answer.fields["msgId"][-16:], 16), *self.world.physical[:5]]
 
     def create(self) -> None:
-        """Make the topics that cases name, with a message each, since some cases delete them; a half message; and a
+        """Make the topics that cases name, with a message each, since some cases delete them; a half message; a user; and a
         value of the name server's."""
         with Remote(self._broker.rocketmq) as peer:
             peer.tell(PUT_VALUE, said(**STORED, value="v"))
+            peer.tell(CREATE_USER, said(username=USER), b'{"password": "p"}')
             half = f"TRAN_MSG\1true\2PGROUP\1{self.world.groups[0]}\2UNIQ_KEY\1U\2"
             peer.tell(SEND, sending("fuzz-half", properties=half), b"half")
             for name in self.world.topics:

@@ -92,6 +92,8 @@ TOPIC = {
     "topic": "t", "defaultTopic": "TBW102", "readQueueNums": "8", "writeQueueNums": "8", "perm": "6",
     "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "true", "attributes": "+message.type=DELAY",
 }  # fmt: skip
+USER = "fuzz-user"
+"""One that the campaigns make."""
 STORED = {"namespace": "ORDER_TOPIC_CONFIG", "key": "t"}
 
 
@@ -112,6 +114,9 @@ def corpus() -> list[Said]:
         "sysFlag": "0", "bornTimestamp": "1700000000000", "flag": "0", "properties": "UNIQ_KEY\1U\2",
         "reconsumeTimes": "0", "unitMode": "false", "batch": "false",
     }  # fmt: skip
+    user = json.dumps({"password": "p", "userType": "Normal", "userStatus": "enable"}).encode()
+    policy = {"resource": "Topic:t", "actions": ["Pub", "Sub"], "sourceIps": ["10.0.0.1"], "decision": "Allow"}
+    acl = json.dumps({"policies": [{"policyType": "Custom", "entries": [policy]}]}).encode()
     assignment = {"topic": "t", "consumerGroup": "g", "clientId": "c", "strategyName": "AVG"}
     return [
         *found.values(),
@@ -123,6 +128,16 @@ def corpus() -> list[Said]:
         Said(102, STORED),
         Said(219, STORED),
         Said(400, {}, json.dumps(assignment).encode()),
+        Said(3001, {"username": "fuzz-new"}, user),
+        Said(3002, {"username": USER}, user),
+        Said(3003, {"username": "fuzz-new"}),
+        Said(3004, {"username": USER}),
+        Said(3005, {"filter": "fuzz"}),
+        Said(3006, {"subject": f"User:{USER}"}, acl),
+        Said(3007, {"subject": f"User:{USER}"}, acl),
+        Said(3008, {"subject": f"User:{USER}", "policyType": "", "resource": ""}),
+        Said(3009, {"subject": f"User:{USER}"}),
+        Said(3010, {"subjectFilter": "fuzz", "resourceFilter": "t"}),
     ]
 
 
@@ -152,6 +167,8 @@ def placed(chance: Random, world: World, said: Said) -> Said:
             fields[name] = str(chance.choice(world.physical))
         elif name in ("queueId", "e"):
             fields[name] = chance.choice(("0", "0", "1", "-1"))
+        elif name == "username" and said.code == 3001:
+            fields[name] = f"fuzz-{chance.randrange(1_000_000)}"
         elif name == "queueOffset":
             fields[name] = chance.choice(("0", "0", "1", "5", "100"))
         elif name == "sysFlag" and said.code in (11, 361):

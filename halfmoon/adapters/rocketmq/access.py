@@ -142,7 +142,8 @@ def _leave(call: Call) -> Iterator[Use]:
 def _end(call: Call) -> Iterator[Use]:
     """A producer group is to half messages what a transactional id is to Kafka's transactions."""
     yield "write", "transactional_id", call.text("producerGroup")
-    if call.text("topic", ""):
+    # Who was asked about a half message names the topic in which it waits, as he was told to.
+    if call.text("topic", names.HALF_TOPIC) not in ("", names.HALF_TOPIC):
         yield from _topic("write")(call)
 
 
@@ -190,6 +191,16 @@ NEEDS: Mapping[int, Needs | None] = {
     351: _topic("describe"),
     361: _READ,
     400: _assignment,
+    3001: _cluster("alter"),
+    3002: _cluster("alter"),
+    3003: _cluster("alter"),
+    3004: _cluster("describe"),
+    3005: _cluster("describe"),
+    3006: _cluster("alter"),
+    3007: _cluster("alter"),
+    3008: _cluster("alter"),
+    3009: _cluster("describe"),
+    3010: _cluster("describe"),
 }
 
 

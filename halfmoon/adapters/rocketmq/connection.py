@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 from halfmoon.adapters.rocketmq import access
 from halfmoon.adapters.rocketmq.answers import Answer, refusal
 from halfmoon.adapters.rocketmq.errors import Refused
+from halfmoon.adapters.rocketmq.identity import Identified
 from halfmoon.adapters.rocketmq.registry import Call, Port
 from halfmoon.adapters.rocketmq.to_records import BORN_HOST, header
 from halfmoon.adapters.tcp import connection as tcp
-from halfmoon.auth.principals import ANONYMOUS
 from halfmoon.errors import BrokerError
 from halfmoon.remoting import command as wire
 from halfmoon.remoting.codes import Code
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.members import Reply
     from halfmoon.adapters.rocketmq.node import Node
     from halfmoon.adapters.rocketmq.registry import Request
+    from halfmoon.adapters.rocketmq.signatures import Signatures
     from halfmoon.adapters.rocketmq.to_messages import MessageWriter
     from halfmoon.adapters.tcp.accepting import Arrival
     from halfmoon.adapters.tcp.listener import Listener
@@ -59,7 +60,7 @@ MAX_ASKED = 1_000
 _SIZE = struct.Struct(">i")
 
 
-class Connection(tcp.Connection):
+class Connection(Identified):
     """One accepted connection. Everything runs in the loop's thread."""
 
     log = logging.getLogger("halfmoon.rocketmq")
@@ -70,11 +71,12 @@ class Connection(tcp.Connection):
         node: Node,
         requests: Mapping[int, Request],
         port: Port,
+        signatures: Signatures | None = None,
         came_as: Arrival | None = None,
     ) -> None:
-        """`requests`: all of them, by code. Those of `port` are answered. `came_as`: as of tcp.Connection."""
-        super().__init__(listener, came_as)
-        self.principal = ANONYMOUS
+        """`requests`: all of them, by code. Those of `port` are answered. `signatures`: as of Identified. `came_as`: as
+        of tcp.Connection."""
+        super().__init__(listener, signatures, came_as)
         self._node = node
         self._core = listener.core
         self._requests = requests
@@ -101,6 +103,7 @@ class Connection(tcp.Connection):
     # What a connection of the adapters' says.
 
     def _gone(self) -> None:
+        self._forget_users()
         self._node.closed(self)
         asked, self._asked = self._asked, {}
         for reply in asked.values():
@@ -118,7 +121,12 @@ class Connection(tcp.Connection):
     def _blocked(self) -> bool:
         if self._out_bytes > tcp.WRITE_LIMIT_BYTES:
             self._flush()
-        return self._write_paused or self._unanswered >= MAX_UNANSWERED or self._worked_out >= MAX_WORKED_OUT
+        return (
+            self._is_looked_at
+            or self._write_paused
+            or self._unanswered >= MAX_UNANSWERED
+            or self._worked_out >= MAX_WORKED_OUT
+        )
 
     def _whole(self, start: memoryview) -> int:
         (size,) = _SIZE.unpack_from(start)
@@ -170,14 +178,27 @@ class Connection(tcp.Connection):
             return
         begun_s = perf_counter()
         self._doing = route.name
+        if self._is_signed(command, lambda: self._go_on_with(route, command, begun_s)):
+            self._answer(route, command, begun_s)
+
+    def _go_on_with(self, route: Request, command: Command, begun_s: float) -> None:
+        """Handle a request whose signature was looked at in a thread."""
+        self._answer(route, command, begun_s)
+        self._node.ends.write()
+        if self._core.turn.dirty:
+            self._core.on_handled()
+
+    def _answer(self, route: Request, command: Command, begun_s: float) -> None:
+        code = command.code
         answer: Answer | None
         try:
-            if route.changes and not self._is_local():
+            rights = self._node.access
+            if route.changes and not (rights is not None and rights.denies_by_default) and not self._is_local():
                 raise Refused(
-                    Code.NO_PERMISSION, f"{route.name} is taken from this machine only, as there is no authentication"
+                    Code.NO_PERMISSION, f"{route.name} is taken from this machine only, as no access rules decide"
                 )
             call = Call(self._node, self, command, begun_s)
-            if self._node.access is not None:
+            if rights is not None:
                 access.check(call)
             answer = route.handler(call)
         except (Refused, BrokerError) as error:

@@ -58,7 +58,7 @@ class Peer(Client, Protocol):
     owner: object
     """Identifies the connection to the hold service."""
     principal: Principal
-    """Who sends the request."""
+    """Who has sent the last request."""
     log: logging.Logger
     client_id: str
     """As its heartbeats say."""
@@ -90,13 +90,15 @@ class Peer(Client, Protocol):
 class Call:
     """One request."""
 
-    __slots__ = ("begun_s", "command", "connection", "node")
+    __slots__ = ("begun_s", "command", "connection", "node", "principal")
 
     def __init__(self, node: Node, connection: Peer, command: Command, begun_s: float) -> None:
         self.node = node
         self.begun_s = begun_s
         self.connection = connection
         self.command = command
+        self.principal = connection.principal
+        """Who sends it; while it waits, others may send some on the same connection."""
 
     @property
     def core(self) -> Core:
@@ -149,7 +151,7 @@ class Call:
     def rights(self) -> Rights | None:
         """What the client may do; None: everything."""
         access = self.node.access
-        return None if access is None else access.rights(str(self.connection.principal), self.connection.peer_host)
+        return None if access is None else access.rights(str(self.principal), self.connection.peer_host)
 
     def check(self, operation: str, resource_type: str, resource: str) -> None:
         """Raises BrokerError where it is refused."""
@@ -235,7 +237,7 @@ class Request(Struct, frozen=True):
     handler: Handler
     port: Port
     changes: bool
-    """It changes what others rely on: only taken from this machine, as long as nobody says who they are."""
+    """It changes what others rely on: only taken from this machine, unless access rules say who may."""
 
 
 REQUESTS: dict[int, Request] = {}

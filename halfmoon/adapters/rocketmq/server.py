@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Mapping
 from concurrent.futures import Executor
 
@@ -11,6 +12,7 @@ from halfmoon.adapters.rocketmq.connection import Connection
 from halfmoon.adapters.rocketmq.node import Node
 from halfmoon.adapters.rocketmq.registry import Port
 from halfmoon.adapters.rocketmq.request import registered
+from halfmoon.adapters.rocketmq.signatures import Signatures
 from halfmoon.adapters.tcp.accepting import Arrival
 from halfmoon.adapters.tcp.access import Access
 from halfmoon.adapters.tcp.core import Core
@@ -21,6 +23,7 @@ from halfmoon.config.listener_settings import RocketmqListener
 from halfmoon.config.settings import Settings
 from halfmoon.services.common.filters import FilterCompiler
 from halfmoon.services.common.services import Services
+from halfmoon.services.credentials.users import Users
 from halfmoon.services.groups.allocation import AnyAllocator
 
 
@@ -57,10 +60,16 @@ class Server(Listener):
             lambda delay_s, callback: loop.call_later(delay_s, callback),
         )
         self.node.access = access
+        self.signatures: Signatures | None = None
+        """Where clients have to say who they are."""
+        if listener.auth:
+            users = services.get(Users)
+            self.signatures = Signatures(users, core.clock.mono_ms, random.random)
+            users.on_change.append(self.signatures.user_changed)
 
     def connection(self, port: Port, came_as: Arrival | None = None) -> Connection:
         """For a client that connects."""
-        return Connection(self, self.node, self.requests, port, came_as)
+        return Connection(self, self.node, self.requests, port, self.signatures, came_as)
 
     async def start(self, bind: tuple[str, int]) -> tuple[str, int]:
         """Listen for the broker's requests; returns the address. Raises OSError, StartError."""
@@ -73,6 +82,8 @@ class Server(Listener):
         return await self._open(Port.NAMES, bind)
 
     async def _open(self, port: Port, bind: tuple[str, int]) -> tuple[str, int]:
+        if self.signatures is not None:
+            self.expects_newcomers()
         settings = self._settings.tls
         if settings is not None and not self.tls:
             self.tls.append(Tls("rocketmq", settings, self.core.clock.wall_ms))

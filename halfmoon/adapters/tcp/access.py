@@ -48,6 +48,11 @@ class Rights(Protocol):
 
 
 class Access(Protocol):
+    @property
+    def denies_by_default(self) -> bool:
+        """What nothing is said about is denied."""
+        ...
+
     def rights(self, principal: str, host: str) -> Rights: ...
 
     def decide(self, principal: str, host: str, operation: str, resource_type: str, name: str) -> Decision:
@@ -75,6 +80,8 @@ def check_views(rights: Rights, source: Topic, catalog: Catalog) -> None:
 
 class RuleAccess:
     """By access rules, and what plugins say of them."""
+
+    denies_by_default = True
 
     def __init__(self, authorization: Authorization) -> None:
         self._authorization = authorization
@@ -105,6 +112,8 @@ class _ByRules:
 
 class OpinionAccess:
     """By plugins alone."""
+
+    denies_by_default = False
 
     def __init__(self, opinion: Opinion, topics: Callable[[], Iterable[str]] = lambda: ()) -> None:
         """`topics`: the names of all topics."""

@@ -8,13 +8,19 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from halfmoon.client.engine.kernel import Kernel, Pending
 from halfmoon.client.engine.listening import Work, said
 from halfmoon.client.engine.network import Connection, Network
 from halfmoon.client.errors import NotRunningError
 from halfmoon.client.making import now_ms
+
+if TYPE_CHECKING:
+    import ssl
+
+GOODBYE_S = 1.0
+"""So long a node has to answer that a connection by TLS ends."""
 
 T = TypeVar("T")
 
@@ -36,12 +42,14 @@ class _Protocol(asyncio.Protocol):
             transport.close()
             return
         self.transport = transport
+        self._shell.opened(self)
         self._shell.tell(self._shell.network.connected, self._connection)
 
     def data_received(self, data: bytes) -> None:
         self._shell.tell(self._shell.network.received, self._connection, data)
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._shell.is_lost(self)
         why = str(error) if error is not None else "the node has closed the connection"
         self._shell.tell(self._shell.network.closed, self._connection, why)
 
@@ -55,9 +63,12 @@ class Shell:
     def __init__(self, most: int = 1) -> None:
         self.most = most
         """Listeners at a time."""
+        self.tls: ssl.SSLContext | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._dirty: set[_Protocol] = set()
         """Have something to send."""
+        self._open: dict[_Protocol, asyncio.Future[None]] = {}
+        """By TLS, with what is done when they are lost."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0.0
         self._works: deque[Work] = deque()
@@ -165,6 +176,23 @@ class Shell:
             task.cancel()
         if tasks:
             await asyncio.gather(*tasks, return_exceptions=True)
+        if self._open:
+            await asyncio.wait(self._open.values(), timeout=GOODBYE_S)
+            for protocol in self._open:
+                assert protocol.transport is not None
+                protocol.transport.abort()
+            await asyncio.sleep(0)
+
+    # -- connections by TLS, which take a while to close --------------------------------------------------------------
+
+    def opened(self, protocol: _Protocol) -> None:
+        if self.tls is not None:
+            self._open[protocol] = asyncio.get_running_loop().create_future()
+
+    def is_lost(self, protocol: _Protocol) -> None:
+        lost = self._open.pop(protocol, None)
+        if lost is not None and not lost.done():
+            lost.set_result(None)
 
     # -- Driver ------------------------------------------------------------------------------------------------------
 
@@ -176,7 +204,7 @@ class Shell:
         host, _, port = connection.address.rpartition(":")
         protocol = connection.handle = _Protocol(self, connection)
         try:
-            await self._loop.create_connection(lambda: protocol, host.strip("[]"), int(port))
+            await self._loop.create_connection(lambda: protocol, host.strip("[]"), int(port), ssl=self.tls)
         except OSError as error:
             self.tell(self.network.closed, connection, str(error))
 

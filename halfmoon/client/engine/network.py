@@ -103,6 +103,8 @@ class Network:
         self._peers: dict[str, _Peer] = {}
         self._opaque = 0
         self._is_closed = False
+        self.sign: Callable[[Mapping[str, str], bytes], Mapping[str, str]] | None = None
+        """(fields, body) → the fields of a request that says who asks; None: none does."""
         self.on_request: Callable[[Connection, Command], None] = lambda connection, command: None
         """What a node asks."""
         self.on_lost: Callable[[str], None] = lambda address: None
@@ -122,7 +124,7 @@ class Network:
         self._opaque = opaque = self._opaque + 1 & 0x7FFFFFFF
         timer = self._kernel.call_after(timeout_ms, lambda: self._late(connection, opaque, code, timeout_ms))
         connection._calls[opaque] = pending, timer
-        self._write(connection, wire.request(code, opaque, 0, fields, body))
+        self._write(connection, wire.request(code, opaque, 0, self._signed(fields, body), body))
         return pending
 
     def oneway(self, address: str, code: int, fields: Mapping[str, str], body: bytes = b"") -> bool:
@@ -131,8 +133,11 @@ class Network:
         if connection is None:
             return False
         self._opaque = opaque = self._opaque + 1 & 0x7FFFFFFF
-        self._write(connection, wire.request(code, opaque, wire.ONEWAY, fields, body))
+        self._write(connection, wire.request(code, opaque, wire.ONEWAY, self._signed(fields, body), body))
         return True
+
+    def _signed(self, fields: Mapping[str, str], body: bytes) -> Mapping[str, str]:
+        return fields if self.sign is None else self.sign(fields, body)
 
     def answer(
         self, connection: Connection, asked: Command, code: int, remark: str | None = None, body: bytes = b""

@@ -14,45 +14,26 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from halfmoon.client.engine.kernel import Kernel, Pending
 from halfmoon.client.engine.listening import Work
 from halfmoon.client.engine.network import Connection, Network
 from halfmoon.client.errors import NotRunningError, RequestTimeoutError
 from halfmoon.client.making import now_ms
-from halfmoon.client.threads.sockets import Socket, drain, is_literal, open_socket, read
+from halfmoon.client.threads.lock import EngineLock
+from halfmoon.client.threads.sockets import Socket, drain, open_to, read, read_secure, send, shake_hands
+
+if TYPE_CHECKING:
+    import ssl
 
 LONGEST_SLEEP_S = 3_600.0
-JOINED_BYTES = 256 << 10
-"""Small frames are sent together up to this."""
 MOST_UNSENT_BYTES = 256 << 20
 """For a node that does not read; then its connection is closed."""
 
 T = TypeVar("T")
 
 log = logging.getLogger("halfmoon.client.network")
-
-
-class _Lock:
-    """The engine's. Who leaves carries out what was posted meanwhile by those who did not want to wait for it."""
-
-    __slots__ = ("_carry_out", "_posted", "acquire", "release")
-
-    def __init__(self, posted: deque[Any], carry_out: Callable[[], None]) -> None:
-        lock = threading.RLock()
-        self.acquire = lock.acquire
-        self.release = lock.release
-        self._posted = posted
-        self._carry_out = carry_out
-
-    def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        self.release()
-        if self._posted:
-            self._carry_out()
 
 
 class Shell:
@@ -63,7 +44,8 @@ class Shell:
 
     def __init__(self, name: str) -> None:
         self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
-        self.lock = _Lock(self._posted, self._carry_out)
+        self.lock = EngineLock(self._posted, self._carry_out)
+        self.tls: ssl.SSLContext | None = None
         self.on_submit: Callable[[Sequence[Work]], None] = lambda works: None
         self._selector: selectors.BaseSelector
         self._wake_in: socket.socket
@@ -196,14 +178,12 @@ class Shell:
 
     def connect(self, connection: Connection) -> None:
         handle = connection.handle = Socket(connection)
-        host, _, port = connection.address.rpartition(":")
-        host = host.strip("[]")
-        if is_literal(host):
-            self._open(handle, host, int(port))
-        else:  # a look-up may take long
-            threading.Thread(
-                target=self._open, args=(handle, host, int(port)), name="halfmoon-client look-up", daemon=True
-            ).start()
+
+        def opened(result: socket.socket | Exception) -> None:
+            self._to_open.append((handle, result))
+            self._wake()
+
+        open_to(connection.address, opened)
 
     def write(self, connection: Connection, data: bytes) -> None:
         handle = connection.handle
@@ -222,15 +202,6 @@ class Shell:
         self.on_submit(works)
 
     # -- sockets -----------------------------------------------------------------------------------------------------
-
-    def _open(self, handle: Socket, host: str, port: int) -> None:
-        try:
-            sock = open_socket(host, port)
-        except OSError as error:
-            self._to_open.append((handle, error))
-        else:
-            self._to_open.append((handle, sock))
-        self._wake()
 
     def _wake(self) -> None:
         try:
@@ -256,24 +227,17 @@ class Shell:
             self._lost(handle, f"the node does not read: {handle.out_bytes} bytes wait for it")
             return
         while out and not handle.is_full:
-            data = out.popleft()
-            if out and len(data) < JOINED_BYTES:
-                parts = [data]
-                size = len(data)
-                while out and size < JOINED_BYTES:
-                    parts.append(out.popleft())
-                    size += len(parts[-1])
-                data = b"".join(parts)
+            data = handle.next_out()
             try:
-                sent = sock.send(data)
-            except BlockingIOError:
-                sent = 0
+                sent = send(sock, data)
             except OSError as error:
                 self._lost(handle, str(error))
                 return
             handle.out_bytes -= sent
             if sent < len(data):
-                out.appendleft(data[sent:])
+                out.appendleft(memoryview(data)[sent:])
+                if sent and handle.is_secure:
+                    continue  # that was a record
                 handle.is_full = True
                 self._to_watch.append(handle)
                 self._wake()
@@ -319,10 +283,14 @@ class Shell:
         events = self._selector.select(pause_s)
         arrived: list[tuple[Socket, bytes | None, str]] = []
         writable: list[Socket] = []
+        secure: list[tuple[Socket, int]] = []
         for key, mask in events:
             handle = key.data
             if handle is None:
                 drain(self._wake_in)
+                continue
+            if handle.is_secure:
+                secure.append((handle, mask))
                 continue
             if mask & selectors.EVENT_WRITE:
                 writable.append(handle)
@@ -332,6 +300,14 @@ class Shell:
             self._sleeps_until_ms = 0.0
             kernel = self.kernel
             kernel.now_ms = max(kernel.now_ms, now_ms())
+            for handle, mask in secure:
+                if handle.is_shaking:
+                    self._shake_hands(handle)
+                    continue
+                if mask & selectors.EVENT_WRITE:
+                    writable.append(handle)
+                if mask & selectors.EVENT_READ:
+                    arrived.append(read_secure(handle))
             for handle in writable:
                 self._writable(handle)
             for handle, data, why in arrived:
@@ -379,11 +355,39 @@ class Shell:
             if code:
                 self._lost(handle, os.strerror(code))
                 return
+            if self.tls is not None and not handle.is_secure:
+                self._begin_tls(handle, sock, self.tls)
+                return
             handle.is_connected = True
             self.network.connected(handle.connection)
         handle.is_full = False
         self._selector.modify(sock, selectors.EVENT_READ, handle)
         self._dirty.add(handle)
+
+    def _begin_tls(self, handle: Socket, sock: socket.socket, tls: ssl.SSLContext) -> None:
+        self._selector.unregister(sock)
+        try:
+            handle.begin_tls(tls, sock)
+        except (OSError, ValueError) as error:
+            self._lost(handle, f"TLS: {error}")
+        else:
+            assert handle.sock is not None
+            self._selector.register(handle.sock, selectors.EVENT_WRITE, handle)
+
+    def _shake_hands(self, handle: Socket) -> None:
+        sock = handle.sock
+        if sock is None:
+            return
+        try:
+            events = shake_hands(sock)
+        except OSError as error:
+            self._lost(handle, f"TLS: {error}")
+            return
+        if events:
+            self._selector.modify(sock, events, handle)
+        else:
+            handle.is_shaking = False
+            self._writable(handle)
 
     def _end(self) -> None:
         with self.lock:

@@ -112,6 +112,9 @@ class Users:
             raise BrokerError(Fault.RESOURCE_NOT_FOUND, f"there is no user {name}")
         return found
 
+    def look_up(self, name: str) -> User | None:
+        return self._state.users.get(name)
+
     def scram(self, name: str) -> list[ScramCredential]:
         """Raises BrokerError(RESOURCE_NOT_FOUND) where there is none."""
         found = self._state.users.get(name)

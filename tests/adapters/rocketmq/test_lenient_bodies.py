@@ -13,6 +13,7 @@ from rocketmq_rig import Rig, RigClient
 
 from halfmoon.adapters.rocketmq.registry import REQUESTS
 from halfmoon.remoting.codes import Code
+from halfmoon.services.credentials.users import Users
 
 SUBSCRIPTION = {
     "topic": "orders", "subString": "a", "tagsSet": ["a"], "codeSet": [97], "subVersion": 5, "expressionType": "TAG",
@@ -20,6 +21,10 @@ SUBSCRIPTION = {
 }  # fmt: skip
 QUEUE = {"topic": "orders", "brokerName": "halfmoon", "queueId": 0}
 LOCK = {"consumerGroup": "g", "clientId": "c1", "mqSet": [QUEUE]}
+POLICIES = {"subject": "User:u", "policies": [{"policyType": "Custom", "entries": [
+    {"resource": "Topic:orders", "actions": ["Sub"], "sourceIps": ["10.0.0.1"], "decision": "Allow"},
+]}]}  # fmt: skip
+FIELDS = {3001: {"username": "v"}, 3002: {"username": "u"}, 3006: {"subject": "User:u"}}
 BODIES: dict[int, dict[str, Any]] = {
     34: {
         "clientID": "c1",
@@ -37,6 +42,9 @@ BODIES: dict[int, dict[str, Any]] = {
     400: {
         "topic": "orders", "consumerGroup": "g", "clientId": "c1", "strategyName": "AVG", "messageModel": "CLUSTERING",
     },
+    3001: {"username": "v", "password": "p", "userType": "Super", "userStatus": "enable"},
+    3002: {"username": "u", "password": "p", "userType": "Super", "userStatus": "enable"},
+    3006: POLICIES,
 }  # fmt: skip
 """By request code: a body as Java writes it."""
 
@@ -128,7 +136,9 @@ def outcome(code: int, body: str) -> object:
     client.beat("c1", g=[("orders", "*")])
     if code == 42:
         client.well(41, json.dumps(LOCK).encode())
-    answer = client.well(code, body.encode())
+    users = rig.broker.services.get(Users)
+    users.create("u", secret="of u")
+    answer = client.well(code, body.encode(), **FIELDS.get(code, {}))
     groups = [client.ask(203, consumerGroup=group) for group in ("g", "h")]
     other = client.well(41, json.dumps(LOCK | {"clientId": "c2"}).encode())
     return (
@@ -136,6 +146,8 @@ def outcome(code: int, body: str) -> object:
         [bytes(each.body) for each in groups],
         bytes(other.body),
         rig.node.members.has_producers("p"),
+        [users.secret(name) for name in ("u", "v")],
+        [bytes(client.well(each).body) for each in (3005, 3010)],
     )
 
 
@@ -151,6 +163,8 @@ def test_the_outcome_shows_what_the_body_says() -> None:
     empty = '{"clientID":"c1","consumerGroup":"none"}'
     for code in (34, 41, 42):
         assert outcome(code, json.dumps(BODIES[code])) != outcome(code, empty)
+    for code, other in ((3001, '{"password":"q"}'), (3002, empty), (3006, json.dumps(POLICIES).replace("Sub", "Pub"))):
+        assert outcome(code, json.dumps(BODIES[code])) != outcome(code, other)
     assignment = bytes(Rig().client().ask(400, json.dumps(BODIES[400]).encode()).body)
     assert assignment != outcome(400, json.dumps(BODIES[400]))[0]  # type: ignore[index]
 
@@ -164,7 +178,7 @@ def test_every_request_with_such_a_body_is_here() -> None:
 @pytest.mark.parametrize("code", BODIES)
 @pytest.mark.parametrize("body", ["", "null", "[]", "{", '{"a":1', '{} {"a":1}', '{"a":word}'])
 def test_what_is_no_object_is_refused(body: str, code: int) -> None:
-    answer = Rig().client().ask(code, body.encode())
+    answer = Rig().client().ask(code, body.encode(), **FIELDS.get(code, {}))
     assert answer.code == Code.INVALID_PARAMETER
     assert (answer.remark or "").startswith("the body cannot be read: ")
 

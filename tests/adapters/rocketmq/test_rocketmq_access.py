@@ -102,6 +102,9 @@ SEND = {
 TOPIC_CONFIG = {
     "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicFilterType": "SINGLE_TAG", "defaultTopic": "T",
 }  # fmt: skip
+POLICIES = {
+    "policies": [{"entries": [{"resource": "Topic:orders", "actions": ["Pub"], "decision": "Allow"}]}],
+}  # fmt: skip
 STORED = {"namespace": "n", "key": "k"}
 
 CASES: dict[int, tuple[dict[str, Any], Any, list[tuple[str, str, str]]]] = {
@@ -153,6 +156,16 @@ CASES: dict[int, tuple[dict[str, Any], Any, list[tuple[str, str, str]]]] = {
     351: ({"topic": "orders"}, b"", [("describe", "topic", "orders")]),
     361: (PULL, b"", [TOPIC, GROUP]),
     400: ({}, {"topic": "orders", "consumerGroup": "g", "clientId": "c"}, [GROUP, TOPIC]),
+    3001: ({"username": "u"}, {"password": "p"}, [("alter", "cluster", "kafka-cluster")]),
+    3002: ({"username": "u"}, {"password": "p"}, [("alter", "cluster", "kafka-cluster")]),
+    3003: ({"username": "u"}, b"", [("alter", "cluster", "kafka-cluster")]),
+    3004: ({"username": "u"}, b"", [("describe", "cluster", "kafka-cluster")]),
+    3005: ({}, b"", [("describe", "cluster", "kafka-cluster")]),
+    3006: ({"subject": "User:u"}, POLICIES, [("alter", "cluster", "kafka-cluster")]),
+    3007: ({"subject": "User:u"}, POLICIES, [("alter", "cluster", "kafka-cluster")]),
+    3008: ({"subject": "User:u"}, b"", [("alter", "cluster", "kafka-cluster")]),
+    3009: ({"subject": "User:u"}, b"", [("describe", "cluster", "kafka-cluster")]),
+    3010: ({}, b"", [("describe", "cluster", "kafka-cluster")]),
 }
 """Code → fields, body, what it needs."""
 
@@ -221,7 +234,7 @@ def test_who_may_create_and_delete_any_topic() -> None:
     assert client.ask(17, topic="new", **TOPIC_CONFIG).code == Code.NO_PERMISSION
 
 
-# With access rules: there are no signatures yet, so every client is ANONYMOUS.
+# With access rules. Nobody signs requests here, so every client is ANONYMOUS.
 
 
 def by_rules(rig: Rig, *rights: str, host: str = "*") -> None:
@@ -318,4 +331,8 @@ def test_half_messages_are_sent_and_ended_by_their_group() -> None:
     assert half(client, "U") == Code.SUCCESS
     end = {"commitOrRollback": 8, "msgId": "U", "transactionId": "U"}
     assert client.ask(37, producerGroup="q", **end).code == Code.NO_PERMISSION
+    assert client.ask(37, producerGroup="p", topic="secret", **end).code == Code.NO_PERMISSION
     assert client.ask(37, producerGroup="p", **end).code == Code.SUCCESS
+    assert half(client, "V") == Code.SUCCESS
+    asked = {**end, "msgId": "V", "transactionId": "V", "topic": "RMQ_SYS_TRANS_HALF_TOPIC"}  # as after a check-back
+    assert client.ask(37, producerGroup="p", **asked).code == Code.SUCCESS
