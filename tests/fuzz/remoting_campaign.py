@@ -211,8 +211,8 @@ class RemotingCampaign:
             self.world.physical = [int(answer.fields["msgId"][-16:], 16), *self.world.physical[:5]]
 
     def create(self) -> None:
-        """Make the topics that cases name, with a message each, since some cases delete them; a half message; a user; and
-        a value of the name server's."""
+        """Make the topics that cases name, with a message each, since some cases delete them; a half message; a user;
+        and a value of the name server's."""
         with Remote(self._broker.rocketmq) as peer:
             peer.tell(PUT_VALUE, said(**STORED, value="v"))
             peer.tell(CREATE_USER, said(username=USER), b'{"password": "p"}')
