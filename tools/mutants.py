@@ -71,14 +71,19 @@ MUTANTS = (
         "recycled-at-once", STORAGE + "commitlog.py", "self._recycled = result.recycled",
         "self._spare = result.recycled",
     ),
-    Mutant("goes-at-once", CORE + "housekeeping.py", "self._pending_at = upto, log.end", "self._pending_at = upto, 0"),
+    Mutant("goes-at-once", CORE + "retention.py", "self._pending_at = upto, log.end", "self._pending_at = upto, 0"),
     Mutant(
         "headless-segment", STORAGE + "commitlog.py",
         "self.segments[-1].start >= end:", "self.segments[-1].start > end:",
     ),
     Mutant(
-        "moved-still-lives", CORE + "housekeeping.py", "max(partition.start_offset, partition.moved_upto):",
+        "moved-still-lives", CORE + "retention.py", "max(partition.start_offset, partition.moved_upto):",
         "partition.start_offset:",
+    ),
+    Mutant("closing-grows", CORE + "dispatch.py", "if partition in self.closing:", "if False:"),
+    Mutant(
+        "changed-unsaid", CORE + "append.py",
+        "base_offset + span\n        partition.saved = None\n", "base_offset + span\n",
     ),
     Mutant("replaced-goes-at-once", CORE + "clean_files.py", "self._pending[0][0] <= self._log.flushed", "True"),
     Mutant(
@@ -121,7 +126,7 @@ MUTANTS = (
     ),
     Mutant("undecided-stay", CLEANER + "deciding.py", "max(self._marks) >= UNDECIDED", "False"),
     Mutant(
-        "compacted-expires", CORE + "housekeeping.py", "if rules.deletes and rules.retention_ms >= 0:",
+        "compacted-expires", CORE + "retention.py", "if rules.deletes and rules.retention_ms >= 0:",
         "if rules.retention_ms >= 0:",
     ),
     Mutant("duplicates-taken", CORE + "producer_state.py", "if batch.first_sequence == sequence and", "if False and"),

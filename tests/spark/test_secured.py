@@ -179,8 +179,8 @@ def test_the_environment_says_it_too(
     with pytest.raises(PipelineError, match="No such file"):
         Admin()
     wrong = tmp_path / "client.properties"
-    wrong.write_text("acks=all\n")
-    with pytest.raises(PipelineError, match=r"client\.properties: line 1: acks is no property"):
+    wrong.write_text("sasl.mechanizm=PLAIN\n")
+    with pytest.raises(PipelineError, match=r"client\.properties: line 1: sasl.mechanizm is no property"):
         Brokers(command_config=wrong)
     token = tmp_path / "token.properties"
     token.write_text(
