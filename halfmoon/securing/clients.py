@@ -15,10 +15,8 @@ from typing import Any
 
 from halfmoon.securing.access_tokens import OauthLogin, source_of
 from halfmoon.securing.errors import SecurityError
-from halfmoon.securing.properties import Security
+from halfmoon.securing.properties import Security, login_module
 
-MODULES = {"PLAIN": "plain.PlainLoginModule"}
-_SCRAM_MODULE = "scram.ScramLoginModule"
 _BLOCK = "-----BEGIN {0}-----.*?-----END {0}-----"
 _CERTIFICATE = re.compile(_BLOCK.format("CERTIFICATE"), re.DOTALL)
 _KEY = re.compile("-----BEGIN ([A-Z0-9 ]*)PRIVATE KEY-----.*?-----END \\1PRIVATE KEY-----", re.DOTALL)
@@ -133,12 +131,11 @@ def java(security: Security) -> dict[str, str]:
 
 def jaas(security: Security) -> str:
     """Of `sasl.jaas.config`: the value that says name and password."""
-    module = MODULES.get(security.mechanism, _SCRAM_MODULE)
     options = {"username": security.username, "password": security.password}
     if security.is_token:
         options["tokenauth"] = "true"
     said = " ".join(f'{name}="{value.translate(_JAAS_ESCAPES)}"' for name, value in options.items())
-    return f"org.apache.kafka.common.security.{module} required {said};"
+    return f"{login_module(security.mechanism)} required {said};"
 
 
 def as_file(properties: Mapping[str, str]) -> str:

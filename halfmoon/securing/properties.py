@@ -30,8 +30,7 @@ logger = logging.getLogger("halfmoon.securing")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 BEARER = "OAUTHBEARER"
 LOGINS = ("PLAIN", *MECHANISMS, BEARER)
-MODULES = {"PLAIN": "PlainLoginModule", BEARER: "OAuthBearerLoginModule"}
-"""Of JAAS; the others have ScramLoginModule."""
+_MODULES = {"PLAIN": "plain.PlainLoginModule", BEARER: "oauthbearer.OAuthBearerLoginModule"}
 PEM = "-----BEGIN "
 
 PROTOCOL, MECHANISM, JAAS, USERNAME, PASSWORD = (
@@ -243,9 +242,14 @@ def _oauth(found: Mapping[str, _Property], options: Mapping[str, str]) -> OauthL
     )  # fmt: skip
 
 
+def login_module(mechanism: str) -> str:
+    """JAAS's, of a mechanism of SASL."""
+    return f"org.apache.kafka.common.security.{_MODULES.get(mechanism, 'scram.ScramLoginModule')}"
+
+
 def _jaas(line: int, value: str, mechanism: str) -> dict[str, str]:
     match = _MODULE.match(value.strip())
-    expected = MODULES.get(mechanism, "ScramLoginModule")
+    expected = login_module(mechanism).rpartition(".")[2]
     if match is None:
         raise ValueError(f'line {line}: {JAAS} is not understood: {expected} required username="…" password="…";')
     module, rest = match[1], match[2].rstrip().removesuffix(";").rstrip()
