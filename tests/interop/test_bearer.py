@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.interop.java_programs import jars, properties
-from tests.security.authority import Authority
 from tests.security.conftest import Secure, Secured
 from tests.security.conftest import authority as authority
+from tests.security.conftest import provider as provider
 from tests.security.conftest import secured as secured
 from tests.security.provider import Provider
 
 pytestmark = pytest.mark.interop
 BEARER = "org.apache.kafka.common.security.oauthbearer"
-
-
-@pytest.fixture
-def provider(authority: Authority) -> Iterator[Provider]:
-    with Provider(authority).running() as running:
-        yield running
 
 
 @pytest.fixture

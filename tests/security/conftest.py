@@ -15,6 +15,7 @@ from halfmoon.auth.scram import MECHANISMS, MIN_ITERATIONS, salted_password
 from halfmoon.services.credentials.users import Upsertion
 from tests.cli.conftest import cli as cli
 from tests.security.authority import Authority
+from tests.security.provider import Provider
 
 
 @pytest.fixture
@@ -73,6 +74,13 @@ class Secured:
 
 
 Secure = Callable[..., Secured]
+
+
+@pytest.fixture
+def provider(authority: Authority) -> Iterator[Provider]:
+    """Of access tokens."""
+    with Provider(authority).running() as running:
+        yield running
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,12 +26,6 @@ from tests.security.provider import Provider
 
 ALICE = ["User:alice", "User:client"]
 """What these may do is not the question here."""
-
-
-@pytest.fixture
-def provider(authority: Authority) -> Iterator[Provider]:
-    with Provider(authority).running() as running:
-        yield running
 
 
 Start = Callable[..., Secured]

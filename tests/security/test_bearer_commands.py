@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,6 @@ from tests.cli.conftest import CommandLine
 from tests.security.authority import Authority
 from tests.security.conftest import Secure, Secured
 from tests.security.provider import Provider
-
-
-@pytest.fixture
-def provider(authority: Authority) -> Iterator[Provider]:
-    with Provider(authority).running() as running:
-        yield running
 
 
 @pytest.fixture

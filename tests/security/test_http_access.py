@@ -6,7 +6,6 @@ import base64
 import http.client
 import json
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -183,12 +182,6 @@ def test_without_access_rules_those_are_told_everything_who_say_who_they_are(
 
 
 # -- access tokens -----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def provider(authority: Authority) -> Iterator[Provider]:
-    with Provider(authority).running() as running:
-        yield running
 
 
 def by_token(web: Web, token: str) -> tuple[int, str, dict[str, str]]:
