@@ -8,18 +8,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider as AioTokens
 from aiokafka.errors import KafkaConnectionError
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 from cryptography.hazmat.primitives.asymmetric import rsa
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import KafkaAdminClient
 from kafka.errors import KafkaTimeoutError
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from halfmoon.errors import StartError
 from halfmoon.testing import Broker
+from tests.security import round_trips
 from tests.security.authority import Authority
 from tests.security.conftest import Secure, Secured
 from tests.security.provider import Provider
@@ -66,18 +67,6 @@ def by_callback(secured: Secured, provider: Provider, **claims: Any) -> dict[str
     return common(secured) | {"oauth_cb": token}
 
 
-def through_librdkafka(config: dict[str, Any]) -> list[bytes | None]:
-    producer = Producer(config)
-    producer.poll(0.5)  # oauth_cb is called here
-    producer.produce("t", b"v")
-    assert producer.flush(20) == 0
-    consumer = Consumer({**config, "group.id": "g", "auto.offset.reset": "earliest"})
-    consumer.subscribe(["t"])
-    message = consumer.poll(20)
-    consumer.close()
-    return [] if message is None else [message.value()]
-
-
 class Tokens(AbstractTokenProvider):
     def __init__(self, get: Callable[[], str]) -> None:
         self._get = get
@@ -117,7 +106,7 @@ def of_kafka_python(secured: Secured, get: Callable[[], str]) -> dict[str, Any]:
 @pytest.mark.parametrize("by", [by_oidc, by_callback])
 def test_librdkafka(start: Start, provider: Provider, tls: bool, by: Any) -> None:
     found = start(tls=tls)
-    assert through_librdkafka(by(found, provider)) == [b"v"]
+    assert round_trips.librdkafka(by(found, provider)) == round_trips.VALUE
     counts = found.app.kafka.authentications
     assert {(mechanism, result) for _, mechanism, result in counts} == {("OAUTHBEARER", "ok")}
     if by is by_oidc:
@@ -128,13 +117,7 @@ def test_librdkafka(start: Start, provider: Provider, tls: bool, by: Any) -> Non
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_kafka_python(start: Start, provider: Provider, tls: bool) -> None:
     found = start(tls=tls)
-    config = of_kafka_python(found, provider.token)
-    producer = KafkaProducer(**config)
-    producer.send("t", b"v").get(20)
-    producer.close()
-    consumer = KafkaConsumer("t", **config, group_id="g", auto_offset_reset="earliest", consumer_timeout_ms=20_000)
-    assert next(consumer).value == b"v"
-    consumer.close()
+    assert round_trips.kafka_python(of_kafka_python(found, provider.token)) == round_trips.VALUE
     assert {result for *_, result in found.app.kafka.authentications} == {"ok"}
 
 
@@ -144,19 +127,7 @@ def test_aiokafka(start: Start, provider: Provider, tls: bool) -> None:
     config = python(found) | {"sasl_oauth_token_provider": AsyncTokens(provider.token)}
     if tls:
         config["ssl_context"] = found.authority.client()
-
-    async def run() -> bytes | None:
-        producer = AIOKafkaProducer(**config)
-        await producer.start()
-        await producer.send_and_wait("t", b"v")
-        await producer.stop()
-        consumer = AIOKafkaConsumer("t", **config, group_id="g", auto_offset_reset="earliest")
-        await consumer.start()
-        value: bytes | None = (await asyncio.wait_for(consumer.getone(), 20)).value
-        await consumer.stop()
-        return value
-
-    assert asyncio.run(run()) == b"v"
+    assert round_trips.aiokafka(config) == round_trips.VALUE
     assert {result for *_, result in found.app.kafka.authentications} == {"ok"}
 
 

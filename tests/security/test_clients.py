@@ -7,12 +7,12 @@ import time
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
-from kafka import KafkaConsumer, KafkaProducer
 
+from tests.security import round_trips
 from tests.security.conftest import Secure, Secured
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -39,48 +39,22 @@ def python(secured: Secured, mechanism: str, name: str, password: str) -> dict[s
     }  # fmt: skip
 
 
-def through_librdkafka(secured: Secured, mechanism: str) -> list[bytes | None]:
-    config = librdkafka(secured, mechanism, "alice", "secret")
-    producer = Producer(config)
-    producer.produce("t", b"v")
-    assert producer.flush(20) == 0
-    consumer = Consumer({**config, "group.id": "g", "auto.offset.reset": "earliest"})
-    consumer.subscribe(["t"])
-    message = consumer.poll(20)
-    consumer.close()
-    return [] if message is None else [message.value()]
+def through_librdkafka(secured: Secured, mechanism: str) -> bytes | None:
+    return round_trips.librdkafka(librdkafka(secured, mechanism, "alice", "secret"))
 
 
-def through_kafka_python(secured: Secured, mechanism: str) -> list[bytes | None]:
+def through_kafka_python(secured: Secured, mechanism: str) -> bytes | None:
     config = python(secured, mechanism, "alice", "secret")
     if secured.tls:
         config["ssl_cafile"] = secured.authority.path
-    producer = KafkaProducer(**config)
-    producer.send("t", b"v").get(20)
-    producer.close()
-    consumer = KafkaConsumer("t", **config, group_id="g", auto_offset_reset="earliest", consumer_timeout_ms=20_000)
-    found = [next(consumer).value]
-    consumer.close()
-    return found
+    return round_trips.kafka_python(config)
 
 
-def through_aiokafka(secured: Secured, mechanism: str) -> list[bytes | None]:
+def through_aiokafka(secured: Secured, mechanism: str) -> bytes | None:
     config = python(secured, mechanism, "alice", "secret")
     if secured.tls:
         config["ssl_context"] = secured.authority.client()
-
-    async def run() -> list[bytes | None]:
-        producer = AIOKafkaProducer(**config)
-        await producer.start()
-        await producer.send_and_wait("t", b"v")
-        await producer.stop()
-        consumer = AIOKafkaConsumer("t", **config, group_id="g", auto_offset_reset="earliest")
-        await consumer.start()
-        found = [(await asyncio.wait_for(consumer.getone(), 20)).value]
-        await consumer.stop()
-        return found
-
-    return asyncio.run(run())
+    return round_trips.aiokafka(config)
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
@@ -89,7 +63,7 @@ def test_every_client_by_every_mechanism(secured: Secure, through: Any, tls: boo
     found = secured(tls=tls, **ANYBODY)
     found.user("alice", "secret")
     for mechanism in MECHANISMS:
-        assert through(found, mechanism) == [b"v"]
+        assert through(found, mechanism) == round_trips.VALUE
     counts = found.app.kafka.authentications
     assert {mechanism for _, mechanism, result in counts if result == "ok"} == set(MECHANISMS)
     assert not any(result == "failed" for _, _, result in counts)
