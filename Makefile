@@ -12,7 +12,7 @@ export PYTHON
 export PYTHONDONTWRITEBYTECODE :=
 
 PREPARE := @tools/prepare.sh
-ARCHIVE := @.venv/bin/python tools/class_archive.py
+JVMS    := @.venv/bin/python tools/spark_connectors.py && .venv/bin/python tools/class_archive.py
 # exec: make's child is the runner itself, so that a signal to make reaches what can clean up.
 RUN     := @exec .venv/bin/python tools/tidy_run.py .venv/bin/python
 
@@ -26,12 +26,12 @@ demo:  ## 336,776 flights of 2013 through the broker into Spark: tables and char
 # Four at once on two processors, since a third of the time is waiting. tests/scheduling.py says who gets what.
 test:  ## the tests, but for those that take long
 	$(PREPARE) --java
-	$(ARCHIVE)
+	$(JVMS)
 	$(RUN) -m pytest -n 4 --dist loadfile -m "not interop and not torture and not long" $(ARGS)
 
 test-long:  ## those that take long: kill -9 again and again, whole pipelines, clusters of Spark
 	$(PREPARE) --java
-	$(ARCHIVE)
+	$(JVMS)
 	$(RUN) -m pytest -n 3 --dist loadfile -m long $(ARGS)
 
 SEEDS ?= 300
@@ -55,7 +55,7 @@ check:  ## ruff, mypy --strict, who may import whom
 
 interop:  ## other people's test suites and programs against the broker
 	$(PREPARE) --java
-	$(ARCHIVE)
+	$(JVMS)
 	$(RUN) -m pytest -m interop $(ARGS)
 
 bench:  ## speed, side by side with a Kafka where one is given
