@@ -36,12 +36,12 @@ def small_slices() -> Iterator[None]:
 def _checked_take(*given: Any, again: bool = False, **more: Any) -> bytes:
     data = _take(*given, again=again, **more)
     groups = [section for section in given[0].sections if isinstance(section, GroupsState)]
-    known = [section._saved for section in groups]
+    known = [section._encoded for section in groups]
     for section in groups:
-        section._saved = {}
+        section._encoded = {group: dict.fromkeys(topics) for group, topics in section._encoded.items()}
     assert not again or data == _take(*given, **more), "something has changed, and did not say so"
     for section, saved in zip(groups, known, strict=True):
-        section._saved = saved
+        section._encoded = saved
     return data
 
 

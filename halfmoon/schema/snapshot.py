@@ -143,6 +143,13 @@ encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(Snapshot)
 
 
+def array_head(count: int) -> bytes:
+    """MessagePack: how an array of so many begins. What follows is encoded by itself."""
+    if count < 16:
+        return bytes((0x90 | count,))
+    return b"\xdc" + count.to_bytes(2) if count < 1 << 16 else b"\xdd" + count.to_bytes(4)
+
+
 def decode(data: bytes | memoryview) -> Snapshot:
     """Raises msgspec.DecodeError. What is in the slots of sections is not looked at."""
     return _decoder.decode(data)

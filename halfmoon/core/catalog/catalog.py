@@ -277,6 +277,10 @@ class Catalog:
     def is_topic(self, number: int) -> bool:
         return number in self.by_number
 
+    def partition_count(self, number: int) -> int:
+        topic = self.by_number.get(number)
+        return 0 if topic is None else len(topic.partitions)
+
     def complete(self, run: SourceRun) -> None:
         """These waiting messages are dealt with. (What sections know of them goes with the proof, or the record.)"""
         partition = self.partition(run.topic_number, run.partition)

@@ -54,6 +54,10 @@ class Places(Protocol):
 
     def is_topic(self, number: int) -> bool: ...
 
+    def partition_count(self, number: int) -> int:
+        """How many a topic has; 0 where there is none."""
+        ...
+
 
 class EndsOfTransactions(Protocol):
     """What is known of producers' transactions, for who puts together what corruption has left of an end."""

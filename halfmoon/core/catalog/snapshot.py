@@ -40,6 +40,7 @@ from halfmoon.schema.snapshot import (
     ProducerState,
     Snapshot,
     TopicState,
+    array_head,
     decode,
     encode,
 )
@@ -136,15 +137,8 @@ def _encoded_topic(topic: Topic, producers: bool) -> _EncodedTopic:
         encoded = [partition.saved or b"" for partition in partitions]
     else:
         encoded = [partition.saved_at_head for partition in partitions]
-    raw = msgspec.Raw(b"".join((_array_head(len(encoded)), *encoded)))
+    raw = msgspec.Raw(b"".join((array_head(len(encoded)), *encoded)))
     return _EncodedTopic(topic.number, topic.name, topic.id, topic.internal, topic.configs, raw, topic.view)
-
-
-def _array_head(count: int) -> bytes:
-    """MessagePack: how an array of so many begins."""
-    if count < 16:
-        return bytes((0x90 | count,))
-    return b"\xdc" + count.to_bytes(2) if count < 1 << 16 else b"\xdd" + count.to_bytes(4)
 
 
 def _save(partition: Partition) -> None:

@@ -10,6 +10,7 @@ import msgspec
 from halfmoon.core.catalog.section import CatalogSection
 from halfmoon.schema import control
 from halfmoon.schema.control import AclRule
+from halfmoon.services.common.encoded import EncodedArray
 
 Watcher = Callable[[Iterable[AclRule], Iterable[AclRule]], None]
 """(rules that are gone, rules that are new)"""
@@ -28,12 +29,16 @@ class AclsState(CatalogSection):
         """By their resources' names."""
         self.watchers: list[Watcher] = []
         """Called after each change."""
+        self._encoded: EncodedArray[int] = EncodedArray()
+        """By their numbers."""
         self._next = 0
 
     def apply(self, record: control.Record) -> None:
         assert isinstance(record, control.AclsChanged)
         for rule in record.removed:
-            if self.rules.pop(rule, None) is not None:
+            number = self.rules.pop(rule, None)
+            if number is not None:
+                self._encoded.drop(number)
                 named = self.by_name[rule.resource_name]
                 named.discard(rule)
                 if not named:
@@ -49,15 +54,16 @@ class AclsState(CatalogSection):
     def _add(self, rule: AclRule) -> None:
         if rule not in self.rules:
             self.rules[rule] = self._next
+            self._encoded.set(self._next, rule)
             self._next += 1
             self.by_name.setdefault(rule.resource_name, set()).add(rule)
 
     def save(self, slot: str) -> object:
-        return list(self.rules)
+        return self._encoded.raw()
 
     def restore(self, slot: str, saved: msgspec.Raw) -> None:
         before = self.rules
-        self.rules, self.by_name = {}, {}
+        self.rules, self.by_name, self._encoded = {}, {}, EncodedArray()
         for rule in _acls.decode(saved):
             self._add(rule)
         self._tell(before, self.rules)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from halfmoon.core.catalog.section import CatalogSection
 from halfmoon.schema import control
 from halfmoon.schema.control import DelegationToken, User
+from halfmoon.services.common.encoded import EncodedArray
 
 _users = msgspec.msgpack.Decoder(list[User])
 _tokens = msgspec.msgpack.Decoder(list[DelegationToken])
@@ -21,23 +23,39 @@ class CredentialsState(CatalogSection):
     def __init__(self) -> None:
         self.users: dict[str, User] = {}
         self.tokens: dict[str, DelegationToken] = {}
+        self._encoded_users: EncodedArray[str] = EncodedArray()
+        self._encoded_tokens: EncodedArray[str] = EncodedArray()
 
     def apply(self, record: control.Record) -> None:
         if isinstance(record, control.UsersChanged):
             for name in record.removed:
                 self.users.pop(name, None)
-            self.users.update((each.name, each) for each in record.changed)
+                self._encoded_users.drop(name)
+            self._set_users(record.changed)
         else:
             assert isinstance(record, control.TokensChanged)
             for token in record.removed:
                 self.tokens.pop(token, None)
-            self.tokens.update((each.id, each) for each in record.changed)
+                self._encoded_tokens.drop(token)
+            self._set_tokens(record.changed)
+
+    def _set_users(self, users: Iterable[User]) -> None:
+        for user in users:
+            self.users[user.name] = user
+            self._encoded_users.set(user.name, user)
+
+    def _set_tokens(self, tokens: Iterable[DelegationToken]) -> None:
+        for token in tokens:
+            self.tokens[token.id] = token
+            self._encoded_tokens.set(token.id, token)
 
     def save(self, slot: str) -> object:
-        return list(self.users.values()) if slot == "users" else list(self.tokens.values())
+        return self._encoded_users.raw() if slot == "users" else self._encoded_tokens.raw()
 
     def restore(self, slot: str, saved: msgspec.Raw) -> None:
         if slot == "users":
-            self.users = {each.name: each for each in _users.decode(saved)}
+            self.users, self._encoded_users = {}, EncodedArray()
+            self._set_users(_users.decode(saved))
         else:
-            self.tokens = {each.id: each for each in _tokens.decode(saved)}
+            self.tokens, self._encoded_tokens = {}, EncodedArray()
+            self._set_tokens(_tokens.decode(saved))
