@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,13 +69,13 @@ class Brokers:
         self._running: list[Broker] = []
         self._count = 0
 
-    def start_kafka(self) -> Broker:
-        """Raises PeerError."""
+    def start_kafka(self, properties: Callable[[int], str] = lambda port: "") -> Broker:
+        """`properties` are more of the node's, where its port is this. Raises PeerError."""
         assert self.peer is not None
         self._count += 1
         name = f"kafka-{self._count}"
-        port = _free_ports(2)  # its controller takes the next one
-        started = self.peer.up(name, port)
+        port = free_ports(3)  # its controller takes the next one, and another listener may take the third
+        started = self.peer.up(name, port, properties(port))
         broker = Broker(KAFKA, f"127.0.0.1:{port}", started.pid, started.ready_ms, data=self.work / name)
         self._running.append(broker)
         return broker
@@ -83,26 +84,29 @@ class Brokers:
         """Raises PeerError."""
         assert self.rocketmq is not None
         # The broker takes the next port too, and the second one before it.
-        started = self.rocketmq.up(_free_ports(1), _free_ports(4) + 2)
+        started = self.rocketmq.up(free_ports(1), free_ports(4) + 2)
         broker_pid, namesrv_pid = started.pids
         broker = Broker(ROCKETMQ, "", broker_pid, started.ready_ms, namesrv=started.namesrv, beside_pid=namesrv_pid)
         self._running.append(broker)
         return broker
 
-    def start_halfmoon(self, flush: str, settings: dict[str, str] | None = None, data: Path | None = None) -> Broker:
+    def start_halfmoon(
+        self, flush: str, settings: dict[str, str] | None = None, data: Path | None = None, config: Path | None = None
+    ) -> Broker:
         """`settings`: environment variables HALFMOON_… on top of the defaults. `data`: a directory that is there, or a
-        new one. Raises RuntimeError."""
+        new one. `config`: a broker.yaml with listeners of its own, the first of which counts. Raises RuntimeError."""
         self._count += 1
         data = data or self.work / f"halfmoon-{self._count}"
         # Python may keep its compiled modules, as it does for everybody who installs a package.
         unwanted = ("HALFMOON_", "PYTHONDONTWRITEBYTECODE")
         env = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
         env |= {"HALFMOON_LOG_FLUSH": flush, **(settings or {})}
+        where = ["--kafka", "127.0.0.1:0"] if config is None else ["--config", str(config)]
         begun = time.perf_counter()
         log_path = self.work / f"halfmoon-{self._count}.log"
         with log_path.open("w") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "halfmoon", "serve", "--data-dir", str(data), "--kafka", "127.0.0.1:0"],
+                [sys.executable, "-m", "halfmoon", "serve", "--data-dir", str(data), *where],
                 cwd=ROOT, env=env, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
             )  # fmt: skip
         broker = Broker(flush, "", process.pid, 0.0, process=process, data=data)
@@ -153,7 +157,7 @@ class Brokers:
             self.stop(broker)
 
 
-def _free_ports(count: int) -> int:
+def free_ports(count: int) -> int:
     """The first of so many ports in a row that are free."""
     while True:
         with ExitStack() as held:

@@ -7,6 +7,7 @@ It is not part of this repository. What is expected of it:
     kafka down                         stops it
     kafka perf HOST:PORT SECTION...    measures any broker; a line of tab-separated section, cell, figure=value, …
     environment                        PEER_DIR (state of the node), KAFKA_LIB (Kafka's jars, fetched where missing),
+                                       EXTRA_PROPS (lines at the end of server.properties),
                                        PYTHON, ONLY (a regular expression for cells), SCALE, BROKER_PID,
                                        TAG (the beginning of topics' names)
 """
@@ -48,9 +49,10 @@ class Peer:
         self._calls = 0
         self.jars = os.environ.get("KAFKA_LIB") or str(peer_dir / "lib")
 
-    def up(self, name: str, port: int) -> Started:
-        """Start a node. Raises PeerError."""
-        said = self._call(["up", str(port)], {"PEER_DIR": str(self.work / name)}, KAFKA_UP_LIMIT_S)
+    def up(self, name: str, port: int, properties: str = "") -> Started:
+        """Start a node. `properties`: lines at the end of its server.properties. Raises PeerError."""
+        env = {"PEER_DIR": str(self.work / name), "EXTRA_PROPS": properties}
+        said = self._call(["up", str(port)], env, KAFKA_UP_LIMIT_S)
         pid = re.search(r"^pid (\d+)", said, re.MULTILINE)
         ready = re.search(r"first metadata with a broker (\d+) ms", said)
         if pid is None or ready is None:

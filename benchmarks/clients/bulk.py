@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from itertools import cycle, islice
 
 from confluent_kafka import Consumer, Producer
@@ -14,12 +15,21 @@ from benchmarks.clients.numbers import summary
 LIMIT_S = 60.0
 
 
-def produce(bootstrap: str, topic: str, size: int, count: int, partitions: int = 1) -> dict[str, float]:
+Properties = Mapping[str, str]
+"""More of librdkafka's. The bootstrap server may be another listener of the broker, one with TLS."""
+
+
+def produce(
+    bootstrap: str, topic: str, size: int, count: int, partitions: int = 1, over: Properties | None = None
+) -> dict[str, float]:
     """`count` records of `size` bytes with acks=1. Batches and linger are librdkafka's default: up to 1 MB, 5 ms."""
     topics.create(bootstrap, topic, partitions)
     producer = Producer(
-        {"bootstrap.servers": bootstrap, "acks": 1, "linger.ms": 5, "queue.buffering.max.messages": 1_000_000}
-    )
+        {
+            "bootstrap.servers": bootstrap, "acks": 1, "linger.ms": 5, "queue.buffering.max.messages": 1_000_000,
+            **(over or {}),
+        }
+    )  # fmt: skip
     value = os.urandom(size // 2).hex().encode()
     send, poll = producer.produce, producer.poll
     begun = time.perf_counter()
@@ -37,7 +47,7 @@ def produce(bootstrap: str, topic: str, size: int, count: int, partitions: int =
     return {"rec_s": count / took_s, "mb_s": count * size / took_s / 2**20}
 
 
-def consume(bootstrap: str, topic: str, size: int, count: int) -> dict[str, float]:
+def consume(bootstrap: str, topic: str, size: int, count: int, over: Properties | None = None) -> dict[str, float]:
     """Read `count` records from the start, in a group of its own; timed from the first batch, without the joining.
 
     By default librdkafka stops for a second once it is 64 MB ahead of the program: with a quick broker, what is
@@ -46,7 +56,7 @@ def consume(bootstrap: str, topic: str, size: int, count: int) -> dict[str, floa
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap, "group.id": f"{topic}-{time.time_ns()}", "auto.offset.reset": "earliest",
-            "enable.auto.commit": False, "queued.min.messages": 1_000_000, "fetch.queue.backoff.ms": 5,
+            "enable.auto.commit": False, "queued.min.messages": 1_000_000, "fetch.queue.backoff.ms": 5, **(over or {}),
         }
     )  # fmt: skip
     consumer.subscribe([topic])
@@ -64,10 +74,10 @@ def consume(bootstrap: str, topic: str, size: int, count: int) -> dict[str, floa
     return {"rec_s": (got - had) / took_s, "mb_s": (got - had) * size / took_s / 2**20}
 
 
-def sync_one_by_one(bootstrap: str, topic: str, count: int) -> dict[str, float]:
+def sync_one_by_one(bootstrap: str, topic: str, count: int, over: Properties | None = None) -> dict[str, float]:
     """produce() and flush() for each message, as people write it."""
     topics.create(bootstrap, topic)
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": 1})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": 1, **(over or {})})
     producer.produce(topic, b"first")
     producer.flush(10)
     took_ms = []
