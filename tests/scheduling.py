@@ -89,6 +89,7 @@ LONG = (
     "tests/spark/test_archive.py::test_small_files_become_few",
     "tests/spark/test_cluster.py",
     "tests/spark/test_connect.py::test_a_program_with_spark_connect[argument]",
+    "tests/spark/test_demo.py::test_a_secured_run_says_who_may_what_and_comes_to_the_same",
     "tests/spark/test_demo.py::test_the_run_and_a_second_one_that_reads_only_what_is_new",
     "tests/spark/test_kill9_pipeline.py",
     "tests/spark/test_pipeline_commands.py::test_a_report_by_batch_and_by_stream_says_what_is_true",
