@@ -141,3 +141,13 @@ def test_halfmoon_serve_takes_it_from_its_environment(
             _, err = process.communicate(timeout=20)
     assert "no_users" not in err
     assert PASSWORD not in err
+
+
+def test_a_broker_without_users_says_which_command_makes_the_first(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "halfmoon.server"):
+        start(tmp_path / "data", {})
+    said = next(message for message in caplog.messages if "no_users" in message)
+    assert f"socket={tmp_path}" in said
+    assert 'advice="halfmoon user create NAME --admin"' in said
