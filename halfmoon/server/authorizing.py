@@ -32,7 +32,8 @@ def access_of(node: Node, settings: Settings, plugins: Plugins) -> Access | None
     """None: everybody may do everything."""
     if settings.security.authorizes(settings.listeners):
         return RuleAccess(authorization_of(node, settings, plugins))
-    if not plugins.authorizers:
+    records_changes = node.audit is not None and node.audit.records_changes
+    if not plugins.authorizers and not records_changes:  # else it has to be said what requests are about
         return None
     catalog = node.kernel.catalog
     return OpinionAccess(plugins.verdict, lambda: [topic.name for topic in catalog.topics() if not topic.hidden])

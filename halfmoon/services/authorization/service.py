@@ -94,6 +94,8 @@ class Authorization:
         self._warm: dict[int, Asker] = {}
         """Those that have something to forget, also such as only a connection knows any more."""
         self._kept = 0
+        self.allowances = 0
+        """Answers that were worked out and allow something; one that is kept is not counted when it is given again."""
         acls.watchers.append(self._rules_changed)
 
     def allows(self, principal: str, host: str, operation: str, resource_type: str, name: str | None) -> bool:
@@ -135,6 +137,11 @@ class Authorization:
 
     def answer(self, asker: Asker, use: Use) -> bool:
         """What an asker does not know."""
+        answer = self._answer(asker, use)
+        self.allowances += answer
+        return answer
+
+    def _answer(self, asker: Asker, use: Use) -> bool:
         if not self._plugins:
             return self._by_rules(asker, use, asker)
         answer = self._by_plugins(asker, use)

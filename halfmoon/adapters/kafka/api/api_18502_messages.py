@@ -66,8 +66,8 @@ def handle(ctx: Context, body: memoryview) -> object:
 def _messages(ctx: Context, question: Find | Show) -> Steps[bytes]:
     """Raises BrokerError."""
     reads = ctx.allows("read", "topic", question.topic)
-    if not reads:  # where a message is may be told; a search by key would tell what is in it
-        ctx.check("read" if isinstance(question, Find) else "describe", "topic", question.topic)
+    # Where a message is may be told; a search by key would tell what is in it.
+    ctx.check("read" if reads or isinstance(question, Find) else "describe", "topic", question.topic)
     messages = ctx.services.find(Messages)
     if messages is None:
         raise BrokerError(Fault.UNSUPPORTED_VERSION, "services.keyindex is off")
