@@ -59,7 +59,7 @@ class Sender(Protocol):
         """Operation, type of the resource, and its name; None: any of the type."""
         ...
 
-    def demands(self, *uses: tuple[str, str, str | None]) -> bool:
+    def demands(self, uses: tuple[tuple[str, str, str | None], ...], /) -> bool:
         """Whether one of these is allowed that the batch needs. A refusal is told to who has to know of it."""
         ...
 

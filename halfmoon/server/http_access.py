@@ -97,7 +97,7 @@ class Visitors:
             return self._access.rights(str(principal), host).allows(_SEES)
         who = Who(LISTENER, host, str(principal), mechanism)
         rights = self._access.rights(str(principal), host, lambda uses: audit.denied(who, host, wants, uses))
-        is_allowed = rights.demands(_SEES)
+        is_allowed = rights.demands((_SEES,))
         if is_allowed and audit.records_all:
             audit.allowed(who, host, wants, (_SEES,))
         return is_allowed

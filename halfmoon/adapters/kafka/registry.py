@@ -160,7 +160,7 @@ class Context(Struct):
 
     def demands(self, *uses: Use) -> bool:
         """As of Rights."""
-        return self.rights is None or self.rights.demands(*uses)
+        return self.rights is None or self.rights.demands(uses)
 
     def check_either(self, *uses: Use) -> None:
         """Raises BrokerError with the fault of the last where none of these is allowed."""

@@ -52,7 +52,7 @@ class Rights(Protocol):
         """Where one of several rights is enough; the last is the narrowest."""
         ...
 
-    def demands(self, *uses: Use) -> bool:
+    def demands(self, uses: tuple[Use, ...]) -> bool:
         """As `allows_either`, for what the client wants to do: audit is told if it is refused."""
         ...
 
@@ -82,7 +82,7 @@ class Access(Protocol):
 
 def check(rights: Rights, *uses: Use) -> None:
     """Raises BrokerError with the fault of the last use where none of them is allowed."""
-    if not rights.demands(*uses):
+    if not rights.demands(uses):
         operation, resource_type, resource = uses[-1]
         raise BrokerError(
             _FAULTS[resource_type],
@@ -94,7 +94,7 @@ def check_views(rights: Rights, source: Topic, catalog: Catalog) -> None:
     """Who deletes a topic, which may leave its views without a source, must be one who may delete these. They may be
     none of the client's business, so they are not named. Raises BrokerError."""
     for view in catalog.views.get(source.number, {}).values():
-        if not rights.demands(("delete", "cluster", CLUSTER), ("delete", "topic", view.name)):
+        if not rights.demands((("delete", "cluster", CLUSTER), ("delete", "topic", view.name))):
             raise BrokerError(Fault.TOPIC_AUTHORIZATION_FAILED, f"topic '{source.name}' has views of others")
 
 
@@ -136,11 +136,10 @@ class _ByRules:
     def allows_either(self, *uses: Use) -> bool:
         return any(self._asker[use] for use in uses)
 
-    def demands(self, *uses: Use) -> bool:
+    def demands(self, uses: tuple[Use, ...]) -> bool:
         asker = self._asker
-        for use in uses:
-            if asker[use]:
-                return True
+        if asker[uses[0]] or any(asker[use] for use in uses[1:]):
+            return True
         self._access.denials += 1
         if self._refused is not None:
             self._refused(uses)
@@ -193,7 +192,7 @@ class _ByOpinion:
         *wider, last = uses
         return any(self._opinion(self.principal, self._host, *use) for use in wider) or self.allows(last)
 
-    def demands(self, *uses: Use) -> bool:
+    def demands(self, uses: tuple[Use, ...]) -> bool:
         if self.allows(uses[0]) if len(uses) == 1 else self.allows_either(*uses):
             return True
         self._access.denials += 1
@@ -221,8 +220,8 @@ class Recorded:
     def allows_either(self, *uses: Use) -> bool:
         return self._rights.allows_either(*uses)
 
-    def demands(self, *uses: Use) -> bool:
-        if not self._rights.demands(*uses):
+    def demands(self, uses: tuple[Use, ...]) -> bool:
+        if not self._rights.demands(uses):
             return False
         self._allowed(uses)
         return True
