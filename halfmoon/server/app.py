@@ -233,7 +233,7 @@ class App:
             self.plugins.topic_changed(topic.name, "exists")
         self._follow()
         self._bind_edges()
-        self.access = authorizing.access_of(node, settings, self.plugins)
+        self.access = authorizing.access_of(node, settings, self.plugins, self.plugin_host)
         node.services.add(authorizing.answers(self.access, self.tls_files))
         if takes_tokens(settings.listeners):
             self._take_tokens(loop)

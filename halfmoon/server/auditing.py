@@ -66,7 +66,7 @@ def _explain_by(access: Access) -> Explain:
     def explain(principal: str, host: str, use: Use) -> Why:
         operation, resource_type, name = use
         assert name is not None
-        found = access.decide(principal, host, operation, resource_type, name)
+        found = access.decide(principal, host, operation, resource_type, name, anew=False)
         return Why(found.allowed, found.reason, "" if found.rule is None else rule_text(found.rule))
 
     return explain

@@ -75,8 +75,10 @@ class Access(Protocol):
         """`refused` is told of demands that are not allowed."""
         ...
 
-    def decide(self, principal: str, host: str, operation: str, resource_type: str, name: str) -> Decision:
-        """Whether, and why."""
+    def decide(
+        self, principal: str, host: str, operation: str, resource_type: str, name: str, *, anew: bool = True
+    ) -> Decision:
+        """Whether, and why. Not `anew`: what plugins have said may be taken where it is kept."""
         ...
 
 
@@ -114,8 +116,10 @@ class RuleAccess:
     def rights(self, principal: str, host: str, refused: Told | None = None) -> Rights:
         return _ByRules(self._authorization.asker(principal, host), self, refused)
 
-    def decide(self, principal: str, host: str, operation: str, resource_type: str, name: str) -> Decision:
-        return self._authorization.decide(principal, host, operation, resource_type, name)
+    def decide(
+        self, principal: str, host: str, operation: str, resource_type: str, name: str, *, anew: bool = True
+    ) -> Decision:
+        return self._authorization.decide(principal, host, operation, resource_type, name, anew=anew)
 
 
 class _ByRules:
@@ -161,7 +165,9 @@ class OpinionAccess:
     def rights(self, principal: str, host: str, refused: Told | None = None) -> Rights:
         return _ByOpinion(self, self._opinion, self._topics, principal, host, refused)
 
-    def decide(self, principal: str, host: str, operation: str, resource_type: str, name: str) -> Decision:
+    def decide(
+        self, principal: str, host: str, operation: str, resource_type: str, name: str, *, anew: bool = True
+    ) -> Decision:
         opinion = self._opinion(principal, host, operation, resource_type, name)
         return Decision(opinion is not False, "no plugin has an opinion" if opinion is None else "plugin")
 

@@ -60,7 +60,7 @@ class Audit:
         """None of these was allowed; the last is the narrowest."""
         if not self._admits(who.principal):
             return
-        # What it rests on is asked anew: a plugin may have changed its mind.
+        # A plugin may be asked again for it, and have changed its mind.
         why = self._why(who, host, uses[-1])
         reason, rule = ("", "") if why.allowed else (why.reason, why.rule)
         self._put(lines.access(self._clock.wall_ms(), "denied", who, api, uses[-1], reason, rule))
