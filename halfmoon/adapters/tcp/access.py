@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.services.authorization import own_topics
 from halfmoon.services.authorization.decisions import Decision
 from halfmoon.services.authorization.service import Asker, Authorization
 
@@ -90,6 +91,12 @@ def check(rights: Rights, *uses: Use) -> None:
             _FAULTS[resource_type],
             f"{rights.principal} is not allowed to {operation} {resource_type} '{resource}'",
         )
+
+
+def sees(rights: Rights | None, topic: str, headers: Iterable[tuple[str, bytes | None]]) -> bool:
+    """Whether a client that may read the topic to which a message goes may see it where it stands (own_topics)."""
+    needed = None if rights is None else own_topics.seeing(topic, headers)
+    return needed is None or rights is None or rights.allows(needed)
 
 
 def check_views(rights: Rights, source: Topic, catalog: Catalog) -> None:

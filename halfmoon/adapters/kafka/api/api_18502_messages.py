@@ -21,6 +21,7 @@ from collections.abc import Callable
 import msgspec
 
 from halfmoon.adapters.kafka.registry import Context, Deferred, api
+from halfmoon.adapters.tcp.access import sees
 from halfmoon.adapters.tcp.steps import run_steps
 from halfmoon.core.steps import Steps
 from halfmoon.errors import BrokerError, Fault
@@ -73,7 +74,12 @@ def _messages(ctx: Context, question: Find | Show) -> Steps[bytes]:
         raise BrokerError(Fault.UNSUPPORTED_VERSION, "services.keyindex is off")
 
     def answer() -> Steps[bytes]:
-        found = yield from messages.ask(question, lambda kind, name: ctx.allows("describe", kind, name), reads=reads)
+        found = yield from messages.ask(
+            question,
+            lambda kind, name: ctx.allows("describe", kind, name),
+            reads=reads,
+            sees=lambda found: sees(ctx.rights, found.topic, found.headers),
+        )
         return msgspec.json.encode(Answer(shown=found) if isinstance(found, Shown) else Answer(results=found))
 
     return answer()
