@@ -21,10 +21,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+import halfmoon.client
 from halfmoon.adapters.kafka import auditing
 from halfmoon.adapters.kafka.access import guarded
 from halfmoon.adapters.kafka.routes import build_routes
 from halfmoon.auth.oauth import message
+from halfmoon.client import ClientError, Message
 from halfmoon.schema.readable_topics import AUDIT_TOPIC
 from halfmoon.server import admin_socket
 from tests.cli.conftest import CommandLine
@@ -466,6 +468,26 @@ def test_the_admin_port(secured: Secure, journal: Journal) -> None:
     assert 'halfmoon_authorizations_total{decision="denied"} 1.0' in body
     assert 'halfmoon_audit_dropped_total{sink="file"} 0.0' in body
     assert "halfmoon_acls 0.0" in body
+
+
+# -- RocketMQ ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_rocketmq_producer_that_is_refused(secured: Secure, journal: Journal) -> None:
+    listener = {"bind": "127.0.0.1:0", "namesrv": "127.0.0.1:0", "auth": True}
+    found = secured(security=journal.settings(), listeners={"rocketmq": listener})
+    found.in_loop(lambda: found.app.node.users.create("bob", secret="secret of bob"))
+    options = {"namesrv": found.broker.namesrv, "access_key": "bob", "timeout_ms": 2_000}
+    for secret in ("secret of bob", "another one"):
+        with halfmoon.client.Producer("p", secret_key=secret, **options) as producer, pytest.raises(ClientError):
+            producer.send(Message("orders", b"one"))
+    lines = journal.new(2)
+    line = next(each for each in lines if each["event"] == "access")
+    assert (line["principal"], line["mechanism"], line["listener"]) == ("User:bob", "SIGNATURE", "namesrv")
+    assert line["api"] == "GET_ROUTEINFO_BY_TOPIC"
+    line = next(each for each in lines + journal.all() if each["event"] == "login")
+    assert (line["decision"], line["claimed"], line["reason"]) == ("denied", "User:bob", "the signature is wrong")
+    assert "secret of bob" not in journal.path.read_text()
 
 
 # -- the topic ---------------------------------------------------------------------------------------------------------
