@@ -22,6 +22,11 @@ def tokens_of(ctx: Context) -> DelegationTokens:
     return ctx.services.get(DelegationTokens)
 
 
+def id_of(ctx: Context, hmac: bytes) -> str:
+    """Of the token that a request means, whoever asks; empty where there is none."""
+    return ctx.services.get(DelegationTokens).id_of(hmac)
+
+
 def tell(ctx: Context, operation: str, token_id: str, refusal: BrokerError | None = None) -> None:
     """Have audit know who has made, renewed or removed a token, or was not to. Its HMAC is a secret, its id is not."""
     audit = ctx.services.find(Audit)

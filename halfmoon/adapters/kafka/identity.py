@@ -121,8 +121,9 @@ class Identified(tcp.Connection):
     # Audit.
 
     def who(self) -> Who:
-        """As audit records it."""
-        return Who(self._door.name, self.peer, str(self.principal), self.mechanism, self._who())
+        """As audit records it. A socket of the file system has no peer's address."""
+        peer = "" if self._door.local is not None else self.peer
+        return Who(self._door.name, peer, str(self.principal), self.mechanism, self._who())
 
     def _refused(self, uses: tuple[Use, ...]) -> None:
         audit = self._listener.audit

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from halfmoon.adapters.kafka.delegation import NO_TIME_MS, tell, tokens_of
+from halfmoon.adapters.kafka.delegation import NO_TIME_MS, id_of, tell, tokens_of
 from halfmoon.adapters.kafka.errors import code_of
 from halfmoon.adapters.kafka.protocol import RenewDelegationTokenResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError
-from halfmoon.services.credentials.tokens import DelegationTokens
 
 
 def _refused(error: Exception) -> object:
@@ -19,7 +18,7 @@ def _refused(error: Exception) -> object:
 @api(39, "RenewDelegationToken", 1, 2)
 def renew_delegation_token(ctx: Context, request: Any) -> object:
     hmac = bytes(request.hmac)
-    name = ctx.services.get(DelegationTokens).id_of(hmac)
+    name = id_of(ctx, hmac)
     try:
         expires_ms, position = tokens_of(ctx).renew(hmac, ctx.peer.principal, request.renew_period_ms)
     except BrokerError as error:

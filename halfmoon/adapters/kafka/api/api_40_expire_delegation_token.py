@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from halfmoon.adapters.kafka.delegation import NO_TIME_MS, tell, tokens_of
+from halfmoon.adapters.kafka.delegation import NO_TIME_MS, id_of, tell, tokens_of
 from halfmoon.adapters.kafka.errors import code_of
 from halfmoon.adapters.kafka.protocol import ExpireDelegationTokenResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError
-from halfmoon.services.credentials.tokens import DelegationTokens
 
 
 def _refused(error: Exception) -> object:
@@ -20,7 +19,7 @@ def _refused(error: Exception) -> object:
 @api(40, "ExpireDelegationToken", 1, 2)
 def expire_delegation_token(ctx: Context, request: Any) -> object:
     hmac = bytes(request.hmac)
-    name = ctx.services.get(DelegationTokens).id_of(hmac)  # it may be gone afterwards
+    name = id_of(ctx, hmac)  # it may be gone afterwards
     try:
         expires_ms, position = tokens_of(ctx).set_expiry(hmac, ctx.peer.principal, request.expiry_time_period_ms)
     except BrokerError as error:
