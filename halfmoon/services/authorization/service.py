@@ -123,7 +123,10 @@ class Authorization:
         if self._is_super_user(principal):
             return Decision(True, SUPER_USER)
         decisions = self._decisions
-        applying = decisions.applying(principal, host)
+        known = self._askers.get((principal, host))
+        applying = None if known is None else known.applying
+        if applying is None:
+            applying = decisions.applying(principal, host)
         decision = decisions.decide(applying, operation, resource_type, name)
         other = _implied_by(operation, resource_type, name)
         if decision.allowed or other is None or decisions.denies(applying, operation, resource_type, name):

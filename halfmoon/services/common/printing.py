@@ -13,6 +13,8 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 def printable(text: str, longest: int) -> str:
     """`text` without what does not print, which becomes escapes, and cut as `cut` does."""
+    if len(text) <= longest and text.isprintable():  # as most are, and quickly seen
+        return text
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), cut(text, longest))
 
 

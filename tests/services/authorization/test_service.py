@@ -256,3 +256,27 @@ def test_what_is_allowed_is_counted_when_it_is_worked_out() -> None:
     world.change(rule("more"))
     assert world.reads()
     assert world.service.allowances == 2
+
+
+def test_why_is_of_the_rules_that_are_there_now() -> None:
+    world = World()
+    world.change(rule())
+    assert world.reads()
+    assert world.service.decide(ALICE, HOST, "read", "topic", "t") == Decision(True, BY_RULE, rule())
+    denies = rule(permission=DENY)
+    world.change(denies)
+    assert world.service.decide(ALICE, HOST, "read", "topic", "t") == Decision(False, BY_RULE, denies)
+
+
+def test_why_may_be_what_plugins_have_said() -> None:
+    plugin = Plugin(False)
+    world = World(Authorizer("strict", plugin, 1_000))
+    refused = Decision(False, "plugin strict")
+    assert not world.reads()
+    assert world.service.decide(ALICE, HOST, "read", "topic", "t", anew=False) == refused
+    assert plugin.asked == 1
+    plugin.answer = True
+    assert world.service.decide(ALICE, HOST, "read", "topic", "t", anew=False) == refused
+    assert world.service.decide(ALICE, HOST, "read", "topic", "t") == Decision(True, "plugin strict")
+    world.now_ms = 1_000
+    assert world.service.decide(ALICE, HOST, "read", "topic", "t", anew=False) == Decision(True, "plugin strict")
