@@ -156,10 +156,13 @@ class Node:
             state.credentials, appender, clock, timers, self.node_key, random_bytes, self.users.is_disabled,
             TokenLimits(tokens.enable, tokens.lifetime_ms, tokens.renew_ms), logger,
         )  # fmt: skip
-        audits = settings.security.audits(settings.listeners)
-        self.audit = Audit(settings.security.audit.level, clock) if audits else None
-        self.audit_topic = AuditTopic(catalog, appender, kernel.administration, relays, clock, logger)
-        if self.audit is not None and settings.security.audits_to_topic(settings.listeners):
+        security = settings.security
+        audits, to_topic = security.audits(settings.listeners), security.audits_to_topic(settings.listeners)
+        self.audit = Audit(security.audit.level, clock) if audits else None
+        self.audit_topic = AuditTopic(
+            catalog, appender, kernel.administration, relays, clock, logger, is_written=to_topic
+        )  # fmt: skip
+        if self.audit is not None and to_topic:
             self.audit.sinks = (self.audit_topic,)
         self.key_index = KeyIndex(log, catalog, turn, reader, relays)
         self.messages = Messages(self.key_index, catalog, reader)

@@ -58,7 +58,7 @@ class Auditing:
     def metrics(self, put: Put) -> None:
         if self._file is not None:
             put("halfmoon_audit_dropped_total", self._file.dropped, "file")
-        if self._topic is not None:
+        if self._topic in self._audit.sinks:
             put("halfmoon_audit_dropped_total", self._topic.dropped, "topic")
 
 

@@ -385,6 +385,26 @@ def test_an_access_token_that_is_not_accepted(secured: Secure, journal: Journal,
     assert forged.split(".")[2] not in journal.path.read_text()
 
 
+def test_a_delegation_token_that_is_none(secured: Secure, journal: Journal) -> None:
+    found = secured(security=journal.settings())
+    with socket.create_connection(_address(found), 20) as client:
+        client.sendall(request_bytes(17, 1, 1, "c", mechanism="SCRAM-SHA-256"))
+        client.sendall(request_bytes(36, 2, 2, "c", auth_bytes=b"n,,n=some-token,r=abc,tokenauth=true"))
+        client.sendall(request_bytes(36, 2, 3, "c", auth_bytes=b"c=biws,r=abc,p=" + base64.b64encode(b"p" * 32)))
+        line = journal.one(event="login")
+    assert (line["mechanism"], line["claimed"], line["decision"]) == ("SCRAM-SHA-256", "User:some-token", "denied")
+
+
+def test_an_access_token_at_the_admin_port(secured: Secure, journal: Journal, provider: Provider) -> None:
+    security = journal.settings() | {"oauth": provider.settings()}
+    found = secured(http=HTTP | {"auth": ["bearer"]}, security=security)
+    forged = provider.token(sub="root", aud="others")
+    assert Web(found).ask("/metrics", Authorization=f"Bearer {forged}")[0] == 401
+    line = journal.one(event="login")
+    assert (line["listener"], line["mechanism"], line["decision"]) == ("http", "BEARER", "denied")
+    assert forged not in journal.path.read_text()
+
+
 def _address(found: Secured) -> tuple[str, int]:
     host, _, port = found.broker.bootstrap_servers.rpartition(":")
     return host, int(port)

@@ -2,7 +2,7 @@
 
 It is internal, so only the broker writes there, and nobody deletes it. Unlike other internal topics it can be read: by
 super users and by whom a rule with exactly this name allows it (docs/decisions/0152-own-topics-follow.md). It is made
-with the first line.
+at the start, so that readers may come before the first line.
 
 A relay task (core/relay.py) appends the lines, behind the answers to clients, and late by `LINGER_MS`: a reader's own
 requests may be recorded here, and he would hear of them at once and ask again, as fast as he can.
@@ -23,7 +23,7 @@ from halfmoon.core.features import Feature, TopicPolicy
 from halfmoon.core.records.batches import build_batch, parse_header
 from halfmoon.core.relay import Load, Relays
 from halfmoon.core.topic_administration import TopicAdministration
-from halfmoon.errors import HalfmoonError
+from halfmoon.errors import BrokerError, HalfmoonError
 from halfmoon.schema.control import TopicRenamed
 from halfmoon.schema.readable_topics import AUDIT_TOPIC
 
@@ -46,7 +46,11 @@ class AuditTopic:
         relays: Relays,
         clock: Clock,
         logger: logging.Logger,
+        *,
+        is_written: bool,
     ) -> None:
+        """`is_written`: audit writes there; else its name is kept free for it."""
+        self._is_written = is_written
         self._catalog = catalog
         self._appender = appender
         self._topics = topics
@@ -79,6 +83,11 @@ class AuditTopic:
 
     def _start(self) -> None:
         self._relays.add(self, self)
+        if self._is_written:
+            try:
+                self._partition()
+            except BrokerError as error:  # it is tried again for the first line
+                self._logger.warning("event=audit_topic_not_made reason=%s", error)
 
     def _stop(self) -> None:
         try:

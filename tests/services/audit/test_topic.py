@@ -200,3 +200,29 @@ def test_the_name_is_reserved_and_makes_way_where_clients_had_it(rig: Rig) -> No
     broker = reopened(rig)
     assert AUDIT_TOPIC not in broker.catalog.by_name
     assert f"renamed.1.{AUDIT_TOPIC}" in broker.catalog.by_name
+
+
+SASL = {"listeners__kafka__sasl": ["SCRAM-SHA-512"]}
+
+
+def test_where_audit_writes_there_it_is_made_at_the_start() -> None:
+    assert Rig().broker.audit is None
+    rig = Rig(**SASL)
+    rig.start_plugins()
+    assert rig.broker.catalog.topic(AUDIT_TOPIC) is not None
+    assert rig.broker.audit.sinks == (rig.broker.audit_topic,)
+
+
+def test_where_it_cannot_be_made_the_start_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig(**SASL, limits__max_partitions=1)
+    rig.topic("t")
+    rig.start_plugins()
+    assert rig.broker.catalog.topic(AUDIT_TOPIC) is None
+    assert "event=audit_topic_not_made" in caplog.text
+    put(rig, b"one")
+    lingered(rig)
+    assert any("writer of the audit topic" in each for each in rig.broker.health())
+    rig.broker.delete_topic(rig.broker.catalog.by_name["t"])
+    rig.pass_time(60_000)
+    rig.turns()
+    assert lines(rig.broker) == [b"one"]
