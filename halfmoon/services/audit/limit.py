@@ -12,21 +12,21 @@ MOST = 10
 """Lines of one, …"""
 WINDOW_MS = 1_000
 """… in such a time."""
-KNOWN = 100
-"""Who are told apart in it."""
 OTHERS = "(others)"
 
 
 class Limit:
-    def __init__(self, mono_ms: Callable[[], int]) -> None:
+    def __init__(self, mono_ms: Callable[[], int], known: int) -> None:
+        """`known`: so many are told apart in a time."""
         self._mono_ms = mono_ms
+        self._known = known
         self._until_ms = 0
         self._counts: dict[str, int] = {}
 
     def admits(self, key: str) -> bool:
         """Whether there is a line for this one now. Ask once the time is over `ended` is asked for."""
         counts = self._counts
-        if key not in counts and len(counts) >= KNOWN:
+        if key not in counts and len(counts) >= self._known:
             key = OTHERS
         count = counts[key] = counts.get(key, 0) + 1
         return count <= MOST

@@ -24,6 +24,11 @@ from halfmoon.services.audit import lines
 from halfmoon.services.audit.limit import Limit
 from halfmoon.services.audit.lines import Decision, Use, Who
 
+PRINCIPALS = 100
+"""Who are refused something, and told apart in a second."""
+ADDRESSES = 20
+"""From which logins fail, likewise. Anybody may have many: all of them together get some 200 lines a second."""
+
 
 class Why(NamedTuple):
     """What decides a question now."""
@@ -54,11 +59,12 @@ class Audit:
         self.sinks: tuple[Sink, ...] = ()
         self.explain: Explain = _unexplained
         self._clock = clock
-        self._limit = Limit(clock.mono_ms)
+        self._refusals = Limit(clock.mono_ms, PRINCIPALS)
+        self._logins = Limit(clock.mono_ms, ADDRESSES)
 
     def denied(self, who: Who, host: str, api: str, uses: tuple[Use, ...]) -> None:
         """None of these was allowed; the last is the narrowest."""
-        if not self._admits(who.principal):
+        if not self._admits(self._refusals, who.principal):
             return
         # A plugin may be asked again for it, and have changed its mind.
         why = self._why(who, host, uses[-1])
@@ -75,7 +81,7 @@ class Audit:
 
     def login_failed(self, who: Who, host: str, reason: str, claimed: str = "") -> None:
         """`claimed`: the principal that somebody said to be. It limits nothing, since anybody may say anything."""
-        if self._admits(host):
+        if self._admits(self._logins, host):
             self._put(lines.login(self._clock.wall_ms(), "denied", who, claimed, reason))
 
     def logged_in(self, who: Who) -> None:
@@ -84,19 +90,19 @@ class Audit:
 
     def changed(self, who: Who, api: str, use: Use, decision: Decision = "allowed", reason: str = "") -> None:
         """Something was changed, or was not, that no rule decides about."""
-        if decision == "denied" and not self._admits(who.principal):
+        if decision == "denied" and not self._admits(self._refusals, who.principal):
             return
         if decision == "denied" or self.records_changes:
             self._put(lines.access(self._clock.wall_ms(), decision, who, api, use, reason, ""))
 
     def turn(self) -> None:
         """From time to time, so that the count of what was left out does not wait for the next refusal."""
-        for of, count in self._limit.ended():
+        for of, count in (*self._refusals.ended(), *self._logins.ended()):
             self._put(lines.left_out(self._clock.wall_ms(), of, count))
 
-    def _admits(self, key: str) -> bool:
+    def _admits(self, limit: Limit, key: str) -> bool:
         self.turn()
-        return self._limit.admits(key)
+        return limit.admits(key)
 
     def _why(self, who: Who, host: str, use: Use) -> Why:
         return Why(False, "") if use[2] is None else self.explain(who.principal, host, use)

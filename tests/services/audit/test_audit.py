@@ -10,7 +10,7 @@ import pytest
 from halfmoon.config.security_settings import AuditLevel
 from halfmoon.services.audit import limit
 from halfmoon.services.audit.lines import Use, Who
-from halfmoon.services.audit.service import Audit, Why
+from halfmoon.services.audit.service import ADDRESSES, PRINCIPALS, Audit, Why
 
 HOST = "10.0.0.7"
 READ, WRITE = ("read", "topic", "orders"), ("write", "topic", "orders")
@@ -140,12 +140,25 @@ def test_those_who_are_too_many_share_a_place() -> None:
     world = World()
     for number in range(100_000):
         world.denied(f"User:{number}")
-    assert len(world.taken()) == limit.KNOWN + limit.MOST
-    assert len(world.audit._limit._counts) == limit.KNOWN + 1
+    assert len(world.taken()) == PRINCIPALS + limit.MOST
+    assert len(world.audit._refusals._counts) == PRINCIPALS + 1
+    for number in range(100_000):
+        world.audit.login_failed(WHO, f"2001:db8::{number:x}", "unknown")
+    assert len(world.taken()) == ADDRESSES + limit.MOST
     world.now_ms += 1_000
     world.audit.turn()
-    (line,) = world.taken()
-    assert (line["of"], line["count"]) == (limit.OTHERS, 100_000 - limit.KNOWN - limit.MOST)
+    told = [(line["of"], line["count"]) for line in world.taken()]
+    assert told == [(limit.OTHERS, 100_000 - known - limit.MOST) for known in (PRINCIPALS, ADDRESSES)]
+
+
+def test_strangers_take_no_place_of_users() -> None:
+    world = World()
+    for number in range(1_000):
+        world.audit.login_failed(WHO, f"2001:db8::{number:x}", "unknown")
+    world.taken()
+    for _ in range(10):
+        world.denied()
+    assert len(world.taken()) == 10
 
 
 def test_where_nobody_explains_nothing_is_explained() -> None:
