@@ -92,13 +92,12 @@ class Visitors:
             return False
         if self._access is None:
             return True
-        audit = self.audit
-        if wants is None or audit is None:
+        if wants is None:
             return self._access.rights(str(principal), host).allows(_SEES)
-        who = Who(LISTENER, host, str(principal), mechanism)
-        rights = self._access.rights(str(principal), host, lambda uses: audit.denied(who, host, wants, uses))
-        is_allowed = rights.demands((_SEES,))
-        if is_allowed and audit.records_all:
+        audit, who = self.audit, Who(LISTENER, host, str(principal), mechanism)
+        refused = None if audit is None else lambda uses: audit.denied(who, host, wants, uses)
+        is_allowed = self._access.rights(str(principal), host, refused).demands((_SEES,))
+        if is_allowed and audit is not None and audit.records_all:
             audit.allowed(who, host, wants, (_SEES,))
         return is_allowed
 
