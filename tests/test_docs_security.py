@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import re
 import shlex
@@ -10,9 +11,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
+
+from halfmoon.schema.control import AclRule
+from halfmoon.server.auditing import rule_text
+from halfmoon.services.audit import lines
+from halfmoon.services.audit.lines import Who
 
 PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="utf-8")
 STEPS = re.findall(r"<!-- test: (run|python|file \S+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL)
@@ -111,3 +118,13 @@ def test_its_commands(reader: Reader) -> None:
 def test_it_takes_six_commands() -> None:
     lead = re.findall(r"<!-- test: run -->\n```sh\n(.*?)```", LEAD, re.DOTALL)
     assert len("".join(lead).splitlines()) == 6
+
+
+def test_the_line_of_audit_is_one() -> None:
+    (shown,) = re.findall(r"```json\n(\{\"event\".*?)\n```", PAGE)
+    said = json.loads(shown)
+    at_ms = int(datetime.fromisoformat(said["time"]).timestamp() * 1000)
+    rule = AclRule(2, "orders.secret", 3, "User:alice", "10.1.0.0/16", 2, 2)
+    who = Who(said["listener"], said["peer"], said["principal"], said["mechanism"], said["client_id"])
+    use = "read", "topic", "orders.secret"
+    assert lines.access(at_ms, "denied", who, "Fetch", use, "rule", rule_text(rule)).decode() == shown

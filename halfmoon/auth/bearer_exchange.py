@@ -42,6 +42,8 @@ class BearerExchange:
         self._verifier = verifier
         self.login: Login | None = None
         self.refused = ""
+        self.claimed = ""
+        """A token that is not accepted says nothing."""
 
     def step(self, message: bytes) -> Answer:
         if self.refused:

@@ -36,6 +36,11 @@ class Exchange(Protocol):
         """Why the client is not let in, where an answer has told it that; empty: it was told nothing of the kind."""
         ...
 
+    @property
+    def claimed(self) -> str:
+        """Who the client says that it is: a user's name, or a delegation token's id; empty: not known."""
+        ...
+
     def step(self, message: bytes) -> Answer: ...
 
 
@@ -49,6 +54,10 @@ class ScramExchange:
     @property
     def login(self) -> Login | None:
         return self._server.login
+
+    @property
+    def claimed(self) -> str:
+        return self._server.claimed
 
     def step(self, message: bytes) -> Answer:
         if self._begun:
@@ -64,13 +73,14 @@ class PlainExchange:
         self._unknown_key = unknown_key
         self._asked = False
         self.login: Login | None = None
-        self.refused = ""
+        self.refused = self.claimed = ""
 
     def step(self, message: bytes) -> Answer:
         if self._asked:
             raise AuthenticationError("PLAIN: a second message")
         self._asked = True
         asked = plain.parse(message)
+        self.claimed = asked.name
         verify = plain.verification(asked, self._find(asked.name), self._unknown_key)
 
         def verified() -> bytes:

@@ -125,9 +125,12 @@ class ScramServer:
         self._unknown_key = unknown_key
         self._state: _Begun | None = None
         self.login: Login | None = None
+        self.claimed = ""
+        """Whom the first message names."""
 
     def first(self, message: bytes) -> bytes:
         asked = _read_first(message)
+        self.claimed = asked.name
         imagined = unknown_credential(self._mechanism, self._unknown_key, asked.name)
         found = self._find(asked.name, asked.is_token)
         credential = imagined if found is None else found.credential

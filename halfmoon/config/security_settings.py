@@ -72,6 +72,21 @@ def _check_url(url: str) -> None:
         raise SettingError("jwks_url", "got a password, expected an address without one")
 
 
+AuditLevel = Literal["denied", "changes", "all"]
+
+
+class AuditSettings(Section, frozen=True, kw_only=True):
+    """Who was refused what, and who has changed what."""
+
+    level: AuditLevel = "denied"
+    """`denied`: refusals and failed logins. `changes`: also what was allowed to change something. `all`: also all else
+    that was allowed, and logins."""
+    topic: bool = True
+    """Whether it is written to the topic halfmoon.audit, where clients authenticate."""
+    file: FilePath | None = None
+    """Where it is written, too."""
+
+
 class SecuritySettings(Section, frozen=True, kw_only=True):
     authorizer: Literal["auto", "acl", "none"] = "auto"
     """Whether access rules decide; `auto`: where clients of any listener authenticate."""
@@ -81,6 +96,7 @@ class SecuritySettings(Section, frozen=True, kw_only=True):
     """Whether what no rule is about is allowed to everybody (Kafka: allow.everyone.if.no.acl.found)."""
     tokens: TokenSettings = TokenSettings()
     oauth: OauthSettings = OauthSettings()
+    audit: AuditSettings = AuditSettings()
 
     def __post_init__(self) -> None:
         for each in self.super_users:
@@ -93,6 +109,14 @@ class SecuritySettings(Section, frozen=True, kw_only=True):
         if self.authorizer == "auto":
             return any(authenticates(listeners))
         return self.authorizer == "acl"
+
+    def audits_to_topic(self, listeners: ListenerSettings) -> bool:
+        """Whether audit writes to its topic: where principals mean something."""
+        return self.audit.topic and any(authenticates(listeners))
+
+    def audits(self, listeners: ListenerSettings) -> bool:
+        """Whether anything is recorded."""
+        return self.audit.file is not None or self.audits_to_topic(listeners)
 
     def check(self, listeners: ListenerSettings, *, acls: bool) -> None:
         """Raise SettingError where a listener needs what is not there. `acls`: whether access rules are on."""

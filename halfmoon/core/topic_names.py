@@ -10,10 +10,13 @@ from __future__ import annotations
 import re
 
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.schema.readable_topics import READABLE
 
 MAX_LENGTH = 249
 KAFKAS_INTERNAL = frozenset(("__consumer_offsets", "__transaction_state"))
-"""Internal topics that clients may read, as in Kafka (Topic.INTERNAL_TOPICS)."""
+"""Kafka's internal topics (Topic.INTERNAL_TOPICS)."""
+READABLE_INTERNAL = KAFKAS_INTERNAL | READABLE
+"""Internal topics that clients may read."""
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 

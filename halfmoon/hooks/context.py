@@ -69,6 +69,15 @@ class PluginHost(Protocol):
         """Whether the group has negatively acknowledged this message, and not committed its offset since."""
         ...
 
+    def cache_verdicts(self, plugin: str, lifetime_ms: int) -> None:
+        """Keep what `halfmoon_authorize` of the plugin says of a principal, an address and a resource for so long; 0
+        keeps nothing. Raises ValueError for less. Without access rules nothing is kept."""
+        ...
+
+    def invalidate_verdicts(self) -> None:
+        """Forget what is kept of it: the next request asks anew."""
+        ...
+
     def count(self, plugin: str, name: str, amount: int) -> None:
         """Add to the counter `halfmoon_plugin_total{plugin=…, name=…}`."""
         ...
@@ -174,6 +183,14 @@ class PluginContext:
         """Deprecated: `was_nacked`. Goes with the next version."""
         warnings.warn("PluginContext.was_handed_back is called was_nacked now", DeprecationWarning, stacklevel=2)
         return self.was_nacked(group, topic, partition, offset)
+
+    def cache_verdicts(self, lifetime_ms: int) -> None:
+        """See PluginHost.cache_verdicts."""
+        self._running().cache_verdicts(self.name, lifetime_ms)
+
+    def invalidate_verdicts(self) -> None:
+        """See PluginHost.invalidate_verdicts."""
+        self._running().invalidate_verdicts()
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to one of the plugin's counters in /metrics."""

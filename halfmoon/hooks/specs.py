@@ -183,8 +183,10 @@ def halfmoon_authorize(
     Called: in the loop, per request and resource (`operation` "read", "write", "create", "delete", "alter", "describe",
     "cluster_action", "describe_configs", "alter_configs" or "idempotent_write"; `resource_type` "topic", "group",
     "transactional_id" or "cluster"; `principal` such as "User:alice", "User:ANONYMOUS" without authentication). Cost:
-    one call per request and resource, none where no plugin has it; keep it under a microsecond. Error: raising denies,
-    and is counted. One False denies, whatever others say; without any opinion the request is allowed.
+    one call per request and resource, one more where audit records the answer, none where no plugin has it; keep it
+    under a microsecond, or have the broker keep verdicts (`ctx.cache_verdicts`). Error: raising denies, and is counted.
+    Where access rules decide, the first verdict is final, and without any the rules are asked. Elsewhere one False
+    denies, whatever others say, and without any opinion the request is allowed.
     """
 
 

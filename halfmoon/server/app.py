@@ -34,6 +34,7 @@ from halfmoon.hooks.types import KafkaApi, KafkaRequest
 from halfmoon.plugins import BUILT_IN
 from halfmoon.server import admin_socket, authorizing, first_user
 from halfmoon.server.assembly import Node
+from halfmoon.server.auditing import TURN_S, Auditing
 from halfmoon.server.cleaning import CleaningProcess
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.descriptors import HELD_BACK, connections_that_fit, raise_limit
@@ -98,6 +99,8 @@ class App:
         self.turns = Turns()
         """The loop's, once it is started."""
         self.tls_files = TlsFiles(self._all_tls)
+        self.auditing: Auditing | None = None
+        """Where anything is recorded."""
         self.access_tokens: AccessTokens | None = None
         """Who verifies them, where clients come with them."""
 
@@ -119,6 +122,10 @@ class App:
 
     async def _start(self) -> None:
         await self._open()
+        if self.node.audit is not None:
+            self.auditing = Auditing(self.node, self.settings, self.access)
+            self._undo.append(partial(asyncio.to_thread, self.auditing.stop))
+            self.ticker.every(TURN_S, self.auditing.turn)
         first_user.create(self.node.users, self._environment)
         settings, access = self.settings, self.access
         self.kafka_address = await self._listen(self.kafka, settings.listeners.kafka.bind)
@@ -137,7 +144,7 @@ class App:
 
             http = settings.listeners.http
             tls = None if http.tls is None else Tls("http", http.tls, self._wall_ms())
-            visitors = visitors_of(self.node.users, settings, access, self.access_tokens)
+            visitors = visitors_of(self.node.users, settings, access, self.access_tokens, self.node.audit)
             self.http = HttpServer(self, tls=tls, visitors=visitors)
             self.http_address = await self._listen(self.http, settings.listeners.http.bind)
         self.services.start()
@@ -226,7 +233,7 @@ class App:
             self.plugins.topic_changed(topic.name, "exists")
         self._follow()
         self._bind_edges()
-        self.access = authorizing.access_of(node, settings, self.plugins)
+        self.access = authorizing.access_of(node, settings, self.plugins, self.plugin_host)
         node.services.add(authorizing.answers(self.access, self.tls_files))
         if takes_tokens(settings.listeners):
             self._take_tokens(loop)
@@ -302,7 +309,9 @@ class App:
     def warnings(self) -> list[str]:
         """What somebody should know although everything works, a sentence each."""
         of_tokens = [] if self.access_tokens is None else self.access_tokens.warnings()
-        return self.node.warnings() + self.tls_files.warnings() + of_tokens + authorizing.warnings(self.settings)
+        of_audit = [] if self.auditing is None else self.auditing.warnings()
+        of_others = of_tokens + of_audit + authorizing.warnings(self.settings)
+        return self.node.warnings() + self.tls_files.warnings() + of_others
 
     async def _listen_rocketmq(self, listener: RocketmqListener, access: Access | None) -> None:
         from halfmoon.adapters.rocketmq.server import Server as RocketmqServer  # few need it

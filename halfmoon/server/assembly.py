@@ -24,6 +24,8 @@ from halfmoon.plugins.store.delay.state import CancelsState
 from halfmoon.plugins.store.retry.state import NackedState
 from halfmoon.services.acls.service import AccessRules
 from halfmoon.services.acls.state import AclsState
+from halfmoon.services.audit.service import Audit
+from halfmoon.services.audit.topic import AuditTopic
 from halfmoon.services.cleaner.service import Cleaner
 from halfmoon.services.common.keys import finds_keys
 from halfmoon.services.common.services import Services
@@ -154,6 +156,14 @@ class Node:
             state.credentials, appender, clock, timers, self.node_key, random_bytes, self.users.is_disabled,
             TokenLimits(tokens.enable, tokens.lifetime_ms, tokens.renew_ms), logger,
         )  # fmt: skip
+        security = settings.security
+        audits, to_topic = security.audits(settings.listeners), security.audits_to_topic(settings.listeners)
+        self.audit = Audit(security.audit.level, clock) if audits else None
+        self.audit_topic = AuditTopic(
+            catalog, appender, kernel.administration, relays, clock, logger, is_written=to_topic
+        )  # fmt: skip
+        if self.audit is not None and to_topic:
+            self.audit.sinks = (self.audit_topic,)
         self.key_index = KeyIndex(log, catalog, turn, reader, relays)
         self.messages = Messages(self.key_index, catalog, reader)
         self.waiting = WaitingService(
@@ -187,6 +197,8 @@ class Node:
             "share": (self.shares,),
         }
         offered["internal_topics"] = (self.internal_topics,)
+        if self.audit is not None:
+            offered["audit"] = (self.audit,)
         self.services = Services(each for name, services in offered.items() if name not in off for each in services)
         """What requests are answered with."""
 
@@ -207,6 +219,7 @@ class Node:
             self.cleaner.feature(),
             self.internal_topics.feature(),
             self.scrubber.feature(),
+            self.audit_topic.feature(),
         ]
 
     def _group_overrides(self, group: str) -> GroupOverrides:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from halfmoon.adapters.tcp.access import Access, OpinionAccess, RuleAccess
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from halfmoon.config.settings import Settings
     from halfmoon.hooks.plugins import Plugins
     from halfmoon.server.assembly import Node
+    from halfmoon.server.plugin_host import Host
     from halfmoon.server.tls_files import TlsFiles
     from halfmoon.services.credentials.users import Users
 
@@ -28,17 +30,22 @@ LOCAL_ADMIN = Principal("User", "local-admin")
 """Who comes through the administrator's socket, and needs no credential: the broker's own user of the machine."""
 
 
-def access_of(node: Node, settings: Settings, plugins: Plugins) -> Access | None:
+def access_of(node: Node, settings: Settings, plugins: Plugins, host: Host) -> Access | None:
     """None: everybody may do everything."""
     if settings.security.authorizes(settings.listeners):
-        return RuleAccess(authorization_of(node, settings, plugins))
-    if not plugins.authorizers:
+        host.authorization = authorization_of(node, settings, plugins, host.lifetimes_ms)
+        return RuleAccess(host.authorization)
+    records_changes = node.audit is not None and node.audit.records_changes
+    if not plugins.authorizers and not records_changes:  # else it has to be said what requests are about
         return None
     catalog = node.kernel.catalog
     return OpinionAccess(plugins.verdict, lambda: [topic.name for topic in catalog.topics() if not topic.hidden])
 
 
-def authorization_of(node: Node, settings: Settings, plugins: Plugins) -> Authorization:
+def authorization_of(
+    node: Node, settings: Settings, plugins: Plugins, lifetimes_ms: Mapping[str, int]
+) -> Authorization:
+    """`lifetimes_ms`: how long verdicts of plugins may be kept."""
     security, users, catalog = settings.security, node.users, node.kernel.catalog
     super_users = {*security.super_users, str(LOCAL_ADMIN)}
 
@@ -64,7 +71,7 @@ def authorization_of(node: Node, settings: Settings, plugins: Plugins) -> Author
         is_super_user,
         least_prefix,
         allow_everyone=security.allow_everyone_if_no_acl_found,
-        plugins=[Authorizer(each.plugin, each.call) for each in plugins.authorizers],
+        plugins=[Authorizer(each.plugin, each.call, lifetimes_ms.get(each.plugin, 0)) for each in plugins.authorizers],
         failed=failed,
         mono_ms=node.kernel.clock.mono_ms,
     )

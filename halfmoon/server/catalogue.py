@@ -86,6 +86,15 @@ NARROW: dict[str, Family] = {
         ),
         Family("halfmoon_tls_handshakes_total", "counter", "TLS handshakes, by their result.", ("listener", "result")),
         Family(
+            "halfmoon_authorizations_total",
+            "counter",
+            "Requests for a resource that were denied; and answers that were worked out and allow something, which are "
+            "not counted when they are given again.",
+            ("decision",),
+        ),
+        Family("halfmoon_acls", "gauge", "Access rules."),
+        Family("halfmoon_audit_dropped_total", "counter", "Lines of the audit log that were not written.", ("sink",)),
+        Family(
             "halfmoon_authentications_total",
             "counter",
             "Authentications, by their result.",

@@ -26,9 +26,11 @@ from msgspec import Struct
 from halfmoon.adapters.tcp.accepting import Arrival, Door, plain_host
 from halfmoon.adapters.tcp.newcomers import Newcomers
 from halfmoon.adapters.tcp.tls import Tls
+from halfmoon.auth.principals import ANONYMOUS
 from halfmoon.server import metrics, readings
 from halfmoon.server.http_access import NotWhoTheySayError, Visitors
 from halfmoon.server.http_message import Answer, BadRequestError, Request, encode, parse
+from halfmoon.services.audit.lines import Who
 
 logger = logging.getLogger("halfmoon.http")
 
@@ -134,6 +136,11 @@ class HttpServer:
         self.counters.malformed += 1
         logger.debug("event=connection_closed peer=%s reason=%s", peer, reason)
 
+    def shown_no_certificate(self, listener: str, host: str, reason: str) -> None:
+        audit = None if self.visitors is None else self.visitors.audit
+        if audit is not None:
+            audit.login_failed(Who(listener, host, str(ANONYMOUS), "TLS"), host, reason)
+
     def _make(self, arrival: Arrival) -> asyncio.BaseProtocol:
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             arrival.became()
@@ -228,7 +235,8 @@ class HttpServer:
         authorization = request.headers.get("authorization")
         host = plain_host(writer.get_extra_info("peername")[0])
         try:
-            if await visitors.may_see(authorization, certificate, host):
+            wants = "GET /metrics" if request.path == "/metrics" else None
+            if await visitors.may_see(authorization, certificate, host, wants):
                 return True, None
             is_known = authorization is not None or certificate is not None
         except NotWhoTheySayError:

@@ -22,15 +22,19 @@ from halfmoon.auth.principals import ANONYMOUS, Principal, user
 from halfmoon.auth.scram import Found, Login, Mechanism
 from halfmoon.auth.x500 import subject
 from halfmoon.config.settings import Settings
+from halfmoon.services.audit.lines import Who
+from halfmoon.services.audit.service import Audit
 
 if TYPE_CHECKING:
     from halfmoon.auth.bearer_exchange import Verifier
 
 BASIC, BEARER, MTLS = "basic", "bearer", "mtls"
+LISTENER, TLS = "http", "TLS"
 AT_ONCE = 2
 """Passwords that are verified at a time: each takes milliseconds of a thread."""
 FAILED_S = 0.1
 """After so long a wrong password is answered."""
+_SEES = "describe", "cluster", CLUSTER
 CHALLENGES = {BASIC: 'Basic realm="halfmoon", charset="UTF-8"', BEARER: 'Bearer realm="halfmoon"'}
 
 
@@ -48,6 +52,7 @@ class Visitors:
     def __init__(
         self, access: Access | None, users: Users, auth: list[str], principal_rules: str | None,
         *, by_rules: bool, verifier: Verifier | None = None, waits: Callable[[float], Any] = asyncio.sleep,
+        audit: Audit | None = None,
     ) -> None:  # fmt: skip
         """`auth`: by what they may say who they are. `principal_rules`: of the listener's TLS, where clients can show a
         certificate. `by_rules`: access rules say what strangers may; else nothing. `verifier`: of access tokens, where
@@ -67,6 +72,8 @@ class Visitors:
         self._rules = PrincipalRules(principal_rules) if principal_rules is not None and certificates else None
         self._working = asyncio.Semaphore(AT_ONCE)
         self._waits = waits
+        self.audit = audit
+        """None where nothing is recorded."""
         self.results: Counter[tuple[str, str]] = Counter()
         """By mechanism, and `ok` or `failed`."""
 
@@ -75,16 +82,33 @@ class Visitors:
         """Headers for those who should say who they are."""
         return tuple(("WWW-Authenticate", CHALLENGES[scheme]) for scheme in self._ways)
 
-    async def may_see(self, authorization: str | None, certificate: bytes | None, host: str) -> bool:
-        """`authorization`: the header, if there is one. `certificate`: DER. Raises NotWhoTheySayError."""
-        principal = await self._principal(authorization, certificate)
+    async def may_see(
+        self, authorization: str | None, certificate: bytes | None, host: str, wants: str | None = None
+    ) -> bool:
+        """`authorization`: the header, if there is one. `certificate`: DER. `wants`: what is refused to whom it is not
+        shown; None: there is something for everybody. Raises NotWhoTheySayError."""
+        principal, mechanism = await self._principal(authorization, certificate, host)
         if principal == ANONYMOUS and not self._by_rules:
             return False
         if self._access is None:
             return True
-        return self._access.rights(str(principal), host).allows(("describe", "cluster", CLUSTER))
+        if wants is None:
+            return self._access.rights(str(principal), host).allows(_SEES)
+        audit, who = self.audit, Who(LISTENER, host, str(principal), mechanism)
+        refused = None if audit is None else lambda uses: audit.denied(who, host, wants, uses)
+        is_allowed = self._access.rights(str(principal), host, refused).demands((_SEES,))
+        if is_allowed and audit is not None and audit.records_all:
+            audit.allowed(who, host, wants, (_SEES,))
+        return is_allowed
 
-    async def _principal(self, authorization: str | None, certificate: bytes | None) -> Principal:
+    def _failed(self, mechanism: str, host: str, error: Exception) -> None:
+        if self.audit is not None:
+            self.audit.login_failed(Who(LISTENER, host, str(ANONYMOUS), mechanism), host, str(error))
+
+    async def _principal(
+        self, authorization: str | None, certificate: bytes | None, host: str
+    ) -> tuple[Principal, str]:
+        """Who it is, and by which mechanism. Raises NotWhoTheySayError."""
         if authorization is not None and self._ways:
             scheme, _, given = authorization.partition(" ")
             scheme = scheme.lower()
@@ -96,16 +120,25 @@ class Visitors:
                 login = await way(given.strip())
             except AuthenticationError as error:
                 self.results[mechanism, "failed"] += 1
+                self._failed(mechanism, host, error)
                 await self._waits(FAILED_S)
                 raise NotWhoTheySayError from error
             self.results[mechanism, "ok"] += 1
-            return login.principal
+            self._is_let_in(login.principal, mechanism, host)
+            return login.principal, mechanism
         if certificate is not None and self._rules is not None:
             try:
-                return user(self._rules.apply(subject(certificate)))
+                principal = user(self._rules.apply(subject(certificate)))
             except (AuthenticationError, ValueError) as error:
+                self._failed(TLS, host, error)
                 raise NotWhoTheySayError from error
-        return ANONYMOUS
+            self._is_let_in(principal, TLS, host)
+            return principal, TLS
+        return ANONYMOUS, ""
+
+    def _is_let_in(self, principal: Principal, mechanism: str, host: str) -> None:
+        if self.audit is not None:
+            self.audit.logged_in(Who(LISTENER, host, str(principal), mechanism))
 
     async def _by_token(self, token: str) -> Login:
         """Raises AuthenticationError."""
@@ -136,9 +169,11 @@ class Visitors:
             return await asyncio.to_thread(verify)
 
 
-def visitors_of(users: Users, settings: Settings, access: Access | None, verifier: Verifier | None) -> Visitors | None:
+def visitors_of(
+    users: Users, settings: Settings, access: Access | None, verifier: Verifier | None, audit: Audit | None
+) -> Visitors | None:
     """Who is told what on the admin port; None: everybody everything. `verifier`: of access tokens, where they are
-    taken."""
+    taken. `audit`: None where nothing is recorded."""
     http = settings.listeners.http
     assert http is not None
     by_rules = settings.security.authorizes(settings.listeners)
@@ -146,4 +181,4 @@ def visitors_of(users: Users, settings: Settings, access: Access | None, verifie
         return None
     shows_certificates = http.tls is not None and http.tls.client_auth != "none"
     rules = http.tls.principal_rules if http.tls is not None and shows_certificates else None
-    return Visitors(access, users, list(http.auth), rules, by_rules=by_rules, verifier=verifier)
+    return Visitors(access, users, list(http.auth), rules, by_rules=by_rules, verifier=verifier, audit=audit)

@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from halfmoon.errors import StartError
+from halfmoon.services.common.printing import cut, printable
 
 Format = Literal["text", "json"]
 
@@ -32,7 +33,6 @@ LEVEL_VARIABLE = "HALFMOON_LOGLEVEL"
 LONGEST = 2_000
 """Characters of a message, or of one fact in JSON."""
 
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _VALUE = r"(?:%[-#0 +]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]|[\w.:/-]+)"
 _STYLE = re.compile(rf"event=([a-z][a-z_0-9]*)((?: [a-z][a-z_0-9]*={_VALUE})*)")
 _FACTS = re.compile(rf"([a-z][a-z_0-9]*)=({_VALUE})")
@@ -89,7 +89,7 @@ class TextLines(logging.Formatter):
         facts = facts_of(record)
         if facts is not None:
             record.message = " ".join(f"{name}={_word(value)}" for name, value in facts.items())
-        record.message = printable(record.message)
+        record.message = printable(record.message, LONGEST)
         return super().formatMessage(record)
 
 
@@ -103,20 +103,11 @@ class JsonLines(logging.Formatter):
         facts = facts_of(record) or {"message": record.getMessage()}
         for name, value in facts.items():
             key = f"{name}_" if name in entry else name
-            entry[key] = _cut(value) if isinstance(value, str) else value
+            entry[key] = cut(value, LONGEST) if isinstance(value, str) else value
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         # In ASCII: lone surrogates, which clients can send, are escapes then, as all that does not print.
         return json.dumps(entry, default=str)
-
-
-def printable(text: str) -> str:
-    """`text` as one line of at most `LONGEST` characters, and a few that say what was cut."""
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), _cut(text))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text)} characters)"
 
 
 def _word(value: object) -> str:

@@ -16,6 +16,7 @@ from halfmoon.core.transactions.aborted import AbortedBatches
 from halfmoon.errors import BrokerError, Fault, NotHereYetError, TakesLongError
 from halfmoon.hooks.features import ViewChecks
 from halfmoon.server.assembly import Node
+from halfmoon.services.authorization.service import Authorization
 from halfmoon.services.following.saved import folder_of
 
 Batches = Sequence[memoryview | bytes]
@@ -30,6 +31,10 @@ class Host:
         self._data_dir = Path(data_dir).absolute()
         self.counts: Counter[tuple[str, str]] = Counter()
         """(plugin, name of the counter) → its value."""
+        self.lifetimes_ms: dict[str, int] = {}
+        """How long verdicts of a plugin may be kept."""
+        self.authorization: Authorization | None = None
+        """Once there is one: where access rules decide."""
 
     def append(self, topic: str, partition: int, batch: bytes) -> int:
         """The base offset. The batch is appended, not yet durable. Raises BrokerError."""
@@ -119,6 +124,18 @@ class Host:
         if found is None or not 0 <= partition < len(found.partitions):
             return False
         return self._node.state.nacked.was_nacked(group, found.partitions[partition], offset)
+
+    def cache_verdicts(self, plugin: str, lifetime_ms: int) -> None:
+        if lifetime_ms < 0:
+            raise ValueError(f"verdicts cannot be kept for {lifetime_ms} ms")
+        self.lifetimes_ms[plugin] = lifetime_ms
+        if self.authorization is not None:
+            self.authorization.keep(plugin, lifetime_ms)
+
+    def invalidate_verdicts(self) -> None:
+        if self.authorization is not None:
+            self.authorization.forget()
+        self._node.groups.rights_changed()  # patterns found topics by them
 
     def count(self, plugin: str, name: str, amount: int) -> None:
         self.counts[plugin, name] += amount

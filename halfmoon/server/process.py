@@ -80,6 +80,8 @@ class _Process:
         while True:
             await self._reload.wait()
             self._reload.clear()
+            if app.auditing is not None:  # whatever the settings say now: who rotates files has moved them
+                app.auditing.reopen()
             try:
                 settings = await asyncio.to_thread(self._read)  # reading YAML takes 20 ms
                 app.reload(settings)

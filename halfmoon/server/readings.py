@@ -25,6 +25,7 @@ from halfmoon.services.groups.service import GroupService
 if TYPE_CHECKING:
     from halfmoon.adapters.kafka.server import Server as KafkaServer
     from halfmoon.adapters.rocketmq.server import Server as RocketmqServer
+    from halfmoon.adapters.tcp.access import Access
     from halfmoon.adapters.tcp.listener import Counters
     from halfmoon.adapters.tcp.turns import Turns
     from halfmoon.config.settings import Settings
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from halfmoon.core.kernel import Kernel
     from halfmoon.server import assembly
     from halfmoon.server.access_tokens import AccessTokens
+    from halfmoon.server.auditing import Auditing
     from halfmoon.server.loop_lag import LoopLag
     from halfmoon.server.plugin_host import Host
     from halfmoon.server.services import Services
@@ -96,6 +98,8 @@ class App(Protocol):
     services: Services
     tls_files: TlsFiles
     access_tokens: AccessTokens | None
+    access: Access | None
+    auditing: Auditing | None
 
     @property
     def plugins(self) -> ReadPlugins: ...
@@ -266,6 +270,13 @@ def _read_requests(app: App, readings: Readings) -> None:
     app.tls_files.read(put)
     if app.access_tokens is not None:
         app.access_tokens.metrics(put)
+    put("halfmoon_acls", len(app.node.state.acls.rules))
+    if app.access is not None:
+        put("halfmoon_authorizations_total", app.access.denials, "denied")
+        if app.access.allowances is not None:
+            put("halfmoon_authorizations_total", app.access.allowances, "allowed")
+    if app.auditing is not None:
+        app.auditing.metrics(put)
     for (listener, mechanism, result), count in app.kafka.authentications.items():
         put("halfmoon_authentications_total", count, listener, mechanism, result)
     if app.rocketmq is not None and app.rocketmq.signatures is not None:

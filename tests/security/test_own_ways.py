@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -374,3 +376,49 @@ def test_where_dead_letters_go_is_for_who_may_read_and_write_them(user: Make, ro
     mallory.allow("alter_configs group g", "read group g", "all topic dlq.mallory")
     assert directed("dlq.mallory") == 0
     assert directed("dlq.victims") == TOPIC
+
+
+# Half messages that wait.
+
+
+def test_a_half_message_is_found_by_who_may_end_it(user: Make, root: User) -> None:
+    for number in range(5):
+        said = half(b"p", b"u%d" % number) | {"KEYS": b"k"}
+        assert root.send("orders", [(b"half of p", said)]) == 0
+    assert root.send("orders", [(b"half of q", half(b"q", b"u") | {"KEYS": b"k"})]) == 0
+    assert root.send("orders", [(b"plain", {"KEYS": b"k"})]) == 0
+    find = {"type": "find", "topic": "orders", "key": "aw==", "most": 3, "ended": True}
+
+    def found(user: User) -> tuple[list[bytes], bool]:
+        results = lookup(user, find)["results"]
+        return [base64.b64decode(each["value"]) for each in results["messages"]], results["more"]
+
+    assert found(root) == ([b"plain", b"half of q", b"half of p"], True)
+    reader = user("reader", "read topic orders", "all topic *", "all group *")
+    assert found(reader) == ([b"plain"], False)  # the others are not there for him, and do not take his places
+    show = {"type": "show", "topic": "RMQ_SYS_TRANS_HALF_TOPIC", "partition": 0, "offset": 0}
+    assert lookup(reader, show)["fault"] == "TOPIC_AUTHORIZATION_FAILED"
+    reader.allow("read topic orders", "write transactional_id q")
+    assert found(reader) == ([b"plain", b"half of q"], False)
+    reader.allow("read topic orders", "write transactional_id p*")
+    assert found(reader) == ([b"plain", b"half of p", b"half of p"], True)
+    reader.allow("write transactional_id *")
+    assert lookup(reader, find)["fault"] == "TOPIC_AUTHORIZATION_FAILED"
+
+
+def test_a_half_message_that_was_rolled_back_stays_its_producers(user: Make, root: User) -> None:
+    assert root.send("orders", [(b"never", half(b"p", b"u") | {"KEYS": b"k"})]) == 0
+    assert root.send("halfmoon.transactions", [(b"", end(b"p", b"u", b"rollback"))]) == 0
+    find = {"type": "find", "topic": "orders", "key": "aw==", "ended": True}
+    until(lambda: [each["ended"] for each in lookup(root, find)["results"]["messages"]] == [True])
+    reader = user("reader", "read topic orders")
+    assert lookup(reader, find)["results"]["messages"] == []
+    reader.allow("read topic orders", "write transactional_id p")
+    assert len(lookup(reader, find)["results"]["messages"]) == 1
+
+
+def until(so: Callable[[], bool], timeout_s: float = 20) -> None:
+    over = time.monotonic() + timeout_s
+    while not so():
+        assert time.monotonic() < over
+        time.sleep(0.02)

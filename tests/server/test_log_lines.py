@@ -15,7 +15,8 @@ import pytest
 
 import halfmoon
 from halfmoon.core.records import walk
-from halfmoon.server.log_lines import LONGEST, JsonLines, TextLines, printable, style_of
+from halfmoon.server.log_lines import LONGEST, JsonLines, TextLines, style_of
+from halfmoon.services.common.printing import printable
 
 PACKAGE = Path(halfmoon.__file__).parent
 METHODS = {"debug", "info", "warning", "error", "exception", "critical"}
@@ -65,8 +66,8 @@ def test_a_name_cannot_end_the_line(hostile: str) -> None:
 
 
 def test_a_long_message_is_cut() -> None:
-    assert len(printable("x" * 1_000_000)) < LONGEST + 40
-    assert printable("x" * LONGEST) == "x" * LONGEST
+    assert len(printable("x" * 1_000_000, LONGEST)) < LONGEST + 40
+    assert printable("x" * LONGEST, LONGEST) == "x" * LONGEST
     assert len(str(as_json("event=e name=%s", "x" * 1_000_000)["name"])) < LONGEST + 40
 
 

@@ -82,7 +82,7 @@ def check_producer(ctx: Context, request: Any) -> None:
     if request.transactional_id is not None:
         ctx.check("write", "transactional_id", request.transactional_id)
         return
-    if not ctx.allows_either(("idempotent_write", "cluster", CLUSTER), ("write", "topic", None)):
+    if not ctx.demands(("idempotent_write", "cluster", CLUSTER), ("write", "topic", None)):
         raise BrokerError(Fault.CLUSTER_AUTHORIZATION_FAILED, "not allowed to write to any topic")
 
 

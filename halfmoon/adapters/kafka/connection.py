@@ -117,7 +117,7 @@ class Connection(Identified):
             self.go_on()
         self._slices.drop()
         self._answers.abandon()
-        self.login = None
+        self._forget()
         if self._muted is not None:
             self._muted.cancel()
             self._muted = None
@@ -258,10 +258,10 @@ class Connection(Identified):
         except IndexError:
             raise MalformedRequest("the request ends within its header") from None
         begun_s = perf_counter()
-        self._doing = route.name
-        self._counters.requests[route.key] += 1
         if self._answers.slots:
             self._answers.hurry_last()
+        self._doing = route.name
+        self._counters.requests[route.key] += 1
         client_id = self._client_id if client_size >= 0 else None
         context = Context(self._core, self._services, self, route.version, correlation_id, client_id, self._rights)
         body = frame[pos:]

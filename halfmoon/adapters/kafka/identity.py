@@ -6,13 +6,14 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from halfmoon.adapters.kafka.login import Authenticating, Sasl, State
 from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.auth.errors import AuthenticationError
 from halfmoon.auth.principals import ANONYMOUS, Principal, user
 from halfmoon.auth.x500 import subject
+from halfmoon.services.audit.lines import Use, Who
 
 if TYPE_CHECKING:
     from halfmoon.adapters.tcp.accepting import Arrival
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from halfmoon.auth.principal_rules import PrincipalRules
     from halfmoon.auth.scram import Login
 
+LOCAL, TLS = "LOCAL", "TLS"
+"""How somebody has authenticated, beside the names of SASL's mechanisms."""
 _SIZE = struct.Struct(">i")
 
 
@@ -82,9 +85,11 @@ class Identified(tcp.Connection):
         local = self._door.local
         if local is not None:
             if not local.vouches(self._transport.get_extra_info("socket")):
+                self.not_let_in(LOCAL, "the process is of another user")
                 self.abort("it is another user's")
                 return
-            self.principal, self.mechanism = local.principal, "LOCAL"
+            self.principal, self.mechanism = local.principal, LOCAL
+            self._is_let_in()
         certificate = None if self._door.rules is None else self._certificate()
         if certificate is not None:
             self._is_who_it_shows(certificate)
@@ -96,13 +101,45 @@ class Identified(tcp.Connection):
         try:
             self.principal = user(self._door.rules.apply(subject(certificate)))
         except (AuthenticationError, ValueError) as error:
+            self.not_let_in(TLS, str(error))
             self._close(f"its certificate: {error}")
         else:
-            self.mechanism = "TLS"
+            self.mechanism = TLS
+            self._is_let_in()
 
     def _find_rights(self) -> None:
         access = self._access
-        self._rights = None if access is None else access.rights(str(self.principal), self.peer_host)
+        if access is not None:
+            self._rights = access.rights(str(self.principal), self.peer_host, self._refused)
+
+    def _forget(self) -> None:
+        """It is gone: what knows it is not to be known by it."""
+        self.login = None
+        if self._access is not None:
+            self._rights = self._access.rights(str(self.principal), self.peer_host)
+
+    # Audit.
+
+    def who(self) -> Who:
+        """As audit records it. A socket of the file system has no peer's address."""
+        peer = "" if self._door.local is not None else self.peer
+        return Who(self._door.name, peer, str(self.principal), self.mechanism, self._who())
+
+    def _refused(self, uses: tuple[Use, ...]) -> None:
+        audit = self._listener.audit
+        if audit is not None:
+            audit.denied(self.who(), self.peer_host, self._doing, uses)
+
+    def not_let_in(self, mechanism: str, reason: str, claimed: str = "") -> None:
+        """As login.Client says it."""
+        audit = self._listener.audit
+        if audit is not None:
+            audit.login_failed(structs.replace(self.who(), mechanism=mechanism), self.peer_host, reason, claimed)
+
+    def _is_let_in(self) -> None:
+        audit = self._listener.audit
+        if audit is not None:
+            audit.logged_in(self.who())
 
     def _checked(self, frame: memoryview) -> bool:
         """As `_request`, where not every request may be handled."""
@@ -138,6 +175,7 @@ class Identified(tcp.Connection):
         self._find_rights()
         self._most_bytes = self._listener.max_request_bytes
         self._is_checked = self.login.expires_mono_ms is not None
+        self._is_let_in()
 
     def close_later(self, delay_ms: float, first: Callable[[], object], reason: str) -> None:
         def end() -> None:

@@ -23,6 +23,7 @@ from halfmoon.adapters.kafka.protocol import SaslAuthenticateResponse, SaslHands
 from halfmoon.adapters.kafka.registry import Deferred
 from halfmoon.auth.errors import AuthenticationError
 from halfmoon.auth.exchange import Later
+from halfmoon.auth.principals import USER
 from halfmoon.errors import Fault
 
 if TYPE_CHECKING:
@@ -77,6 +78,10 @@ class Client(Protocol):
 
     def let_in(self, login: Login, mechanism: str) -> None:
         """It has shown who it is."""
+        ...
+
+    def not_let_in(self, mechanism: str, reason: str, claimed: str = "") -> None:
+        """It has not; `claimed`: the principal that it said to be."""
         ...
 
     def close_later(self, delay_ms: float, first: Callable[[], object], reason: str) -> None:
@@ -154,7 +159,7 @@ class Authenticating:
             return ""
         if self._exchange is not None and self._exchange.refused:
             # It was told so and goes on (aiokafka), where it should have sent one more token.
-            self._sasl.counted(self._mechanism, "failed")
+            self._failed(self._mechanism, self._exchange.refused)
             return f"authentication failed: {self._exchange.refused}"
         return f"API {key} while it has to authenticate"
 
@@ -284,8 +289,13 @@ class Authenticating:
         return min(left_ms, most_ms) if most_ms else left_ms
 
     def _turn_away(self, mechanism: str, reason: str, answer: Callable[[], object]) -> None:
-        self._sasl.counted(mechanism if mechanism in self._sasl.mechanisms else "other", "failed")
+        self._failed(mechanism, reason)
         self._close(answer, f"authentication failed: {reason}")
+
+    def _failed(self, mechanism: str, reason: str) -> None:
+        self._sasl.counted(mechanism if mechanism in self._sasl.mechanisms else "other", "failed")
+        claimed = "" if self._exchange is None else self._exchange.claimed
+        self._client.not_let_in(mechanism, reason, claimed and f"{USER}:{claimed}")
 
     def _close(self, first: Callable[[], object], reason: str) -> None:
         self.state = State.FAILED

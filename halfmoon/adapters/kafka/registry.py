@@ -21,6 +21,7 @@ from halfmoon.adapters.kafka.features import features
 from halfmoon.adapters.tcp.access import Rights, Use, check
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.auth.principals import Principal
+from halfmoon.services.audit.lines import Who
 from halfmoon.services.common.services import Services
 from halfmoon.services.quotas.service import CONSUMED, Quotas
 
@@ -104,6 +105,9 @@ class Peer(Protocol):
     token_id: str | None
     """Of the delegation token by which it has."""
 
+    def who(self) -> Who:
+        """As audit records it."""
+
     @property
     def login(self) -> Authentication | None:
         """How it shows who it is; None where it has not to."""
@@ -153,6 +157,10 @@ class Context(Struct):
     def allows_either(self, *uses: Use) -> bool:
         """As of Rights."""
         return self.rights is None or self.rights.allows_either(*uses)
+
+    def demands(self, *uses: Use) -> bool:
+        """As of Rights."""
+        return self.rights is None or self.rights.demands(uses)
 
     def check_either(self, *uses: Use) -> None:
         """Raises BrokerError with the fault of the last where none of these is allowed."""

@@ -15,6 +15,7 @@ from msgspec import structs
 
 from halfmoon.adapters.kafka.access import guarded
 from halfmoon.adapters.kafka.api import registered
+from halfmoon.adapters.kafka.auditing import recorded
 from halfmoon.adapters.kafka.connection import Connection, Shared
 from halfmoon.adapters.kafka.identity import Door, Local
 from halfmoon.adapters.kafka.login import Sasl
@@ -77,6 +78,8 @@ class Server(Listener):
         self.routes = build_routes(apis)
         if access is not None:
             self.routes = guarded(self.routes, (each.key for each in more_apis))
+        if self.audit is not None:
+            self.routes = recorded(self.routes, self.audit)
         quotas = services.find(Quotas)
         self.shared = Shared(
             ApiTable(apis), self.routes, services,

@@ -50,7 +50,7 @@ def find(core: Core, key: Key) -> Partition:
 def refusal(ctx: Context, partition: Partition) -> Outcome | None:
     """Internal topics are closed to clients, and others to those to whom plugins close them."""
     topic = partition.topic
-    if topic.internal or (ctx.rights is not None and not ctx.allows("read", "topic", topic.name)):
+    if topic.internal or (ctx.rights is not None and not ctx.demands(("read", "topic", topic.name))):
         return Outcome(TOPIC_AUTHORIZATION_FAILED, None)
     return None
 

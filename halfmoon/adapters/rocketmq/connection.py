@@ -24,6 +24,7 @@ from halfmoon.adapters.rocketmq.identity import Identified
 from halfmoon.adapters.rocketmq.registry import Call, Port
 from halfmoon.adapters.rocketmq.to_records import BORN_HOST, header
 from halfmoon.adapters.tcp import connection as tcp
+from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.errors import BrokerError
 from halfmoon.remoting import command as wire
 from halfmoon.remoting.codes import Code
@@ -112,6 +113,9 @@ class Connection(Identified):
     def _who(self) -> str:
         return self.client_id
 
+    def _port_name(self) -> str:
+        return "namesrv" if self._port is Port.NAMES else "rocketmq"
+
     def _waits(self) -> bool:
         return self._unanswered > 0 or self.held > 0
 
@@ -194,6 +198,7 @@ class Connection(Identified):
         try:
             rights = self._node.access
             if route.changes and not (rights is not None and rights.denies_by_default) and not self._is_local():
+                self._changes_from_afar(route)
                 raise Refused(
                     Code.NO_PERMISSION, f"{route.name} is taken from this machine only, as no access rules decide"
                 )
@@ -211,6 +216,12 @@ class Connection(Identified):
         if answer is not None:
             self.reply(command, answer)
             self.took(code, begun_s)
+
+    def _changes_from_afar(self, route: Request) -> None:
+        audit = self._listener.audit
+        if audit is not None:
+            use = "alter", "cluster", CLUSTER
+            audit.changed(self.who(self.principal), route.name, use, "denied", "not from this machine")
 
     def took(self, code: int, begun_s: float) -> None:
         """A request that came at `begun_s` is answered."""

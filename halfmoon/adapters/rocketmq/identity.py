@@ -15,6 +15,7 @@ from halfmoon.adapters.rocketmq.signatures import LARGE_BODY_BYTES, Claim, Signa
 from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.auth.principals import ANONYMOUS, Principal, user
 from halfmoon.remoting.codes import Code
+from halfmoon.services.audit.lines import Who
 
 if TYPE_CHECKING:
     from halfmoon.adapters.tcp.accepting import Arrival
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from halfmoon.adapters.tcp.listener import Listener
     from halfmoon.remoting.command import Command
 
+SIGNATURE = "SIGNATURE"
+"""How its clients say who they are."""
 NOT_LET_IN = Answer(Code.NO_PERMISSION, remark="authentication failed: the request is not signed by a user")
 """The same whatever the reason, with RocketMQ's code (AuthenticationPipeline)."""
 
@@ -47,6 +50,10 @@ class Identified(tcp.Connection):
 
     def awaits(self, more: int) -> None:
         """So many more of its requests wait (or fewer)."""
+        raise NotImplementedError
+
+    def _port_name(self) -> str:
+        """Of the listener."""
         raise NotImplementedError
 
     # Who it is.
@@ -107,10 +114,21 @@ class Identified(tcp.Connection):
             if not self._users:
                 self._listener.newcomers.remove(self)
             principal = self._users[name] = user(name)
+            if self._listener.audit is not None:
+                self._listener.audit.logged_in(self.who(principal))
         signatures.signed(self, claim)
         self.principal = principal
 
+    def who(self, principal: Principal) -> Who:
+        """As audit records it."""
+        mechanism = "" if self._signatures is None else SIGNATURE
+        return Who(self._port_name(), self.peer, str(principal), mechanism, self._who())
+
     def _turn_away(self, signatures: Signatures, claim: Claim) -> None:
+        audit = self._listener.audit
+        if audit is not None:
+            claimed = claim.name and str(user(claim.name))
+            audit.login_failed(self.who(ANONYMOUS), self.peer_host, claim.why, claimed)
         delay_ms = signatures.failed(self.peer, self._who(), claim)
         command = claim.command
         command.fields, command.body, command.remark = {}, b"", None

@@ -25,6 +25,7 @@ from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.errors import BrokerError
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import Host
+from halfmoon.services.audit.service import Audit
 from halfmoon.services.common.filters import FilterCompiler
 from halfmoon.services.common.services import Services
 from halfmoon.services.groups.allocation import AnyAllocator
@@ -58,6 +59,8 @@ class Node:
         self.allocators = allocators
         self.access: Access | None = None
         """Set where plugins say who may do what."""
+        self.audit = services.find(Audit)
+        """None where nothing is recorded."""
         self.later = later
         """later(seconds, callback) calls back once."""
         self.members = Members(settings.client_timeout_ms)

@@ -18,7 +18,7 @@ from halfmoon.adapters.rocketmq.answers import Answer, refusal
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.members import Client
 from halfmoon.adapters.rocketmq.node import Node
-from halfmoon.adapters.tcp.access import Rights, Use, check
+from halfmoon.adapters.tcp.access import Recorded, Rights, Use, check
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.adapters.tcp.steps import run_steps
 from halfmoon.auth.principals import Principal
@@ -28,6 +28,7 @@ from halfmoon.remoting import lenient_json
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.command import Command
 from halfmoon.remoting.errors import MalformedJson
+from halfmoon.services.audit.lines import Who
 from halfmoon.services.common.services import Services
 
 QUERY_SHARE = 4
@@ -68,6 +69,9 @@ class Peer(Client, Protocol):
     """Pulls that wait for messages, …"""
     held_characters: int
     """… and of the expressions that they wait with."""
+
+    def who(self, principal: Principal) -> Who:
+        """As audit records it."""
 
     def reply(self, command: Command, answer: Answer) -> None: ...
 
@@ -150,8 +154,26 @@ class Call:
     @property
     def rights(self) -> Rights | None:
         """What the client may do; None: everything."""
-        access = self.node.access
-        return None if access is None else access.rights(str(self.principal), self.connection.peer_host)
+        access, audit = self.node.access, self.node.audit
+        if access is None:
+            return None
+        if audit is None:
+            return access.rights(str(self.principal), self.connection.peer_host)
+        rights = access.rights(str(self.principal), self.connection.peer_host, self._refused)
+        if audit.records_all or (audit.records_changes and REQUESTS[self.command.code].changes):
+            return Recorded(rights, self._allowed)
+        return rights
+
+    def _refused(self, uses: tuple[Use, ...]) -> None:
+        audit, connection = self.node.audit, self.connection
+        assert audit is not None
+        audit.denied(connection.who(self.principal), connection.peer_host, REQUESTS[self.command.code].name, uses)
+
+    def _allowed(self, uses: tuple[Use, ...]) -> None:
+        audit, connection = self.node.audit, self.connection
+        assert audit is not None
+        if audit.records_all or not uses[-1][0].startswith("describe"):
+            audit.allowed(connection.who(self.principal), connection.peer_host, REQUESTS[self.command.code].name, uses)
 
     def check(self, operation: str, resource_type: str, resource: str) -> None:
         """Raises BrokerError where it is refused."""
@@ -162,6 +184,13 @@ class Call:
         rights = self.rights
         if rights is not None:
             check(rights, *uses)
+
+    def check_change(self, *uses: Use) -> None:
+        """As `check_either`, where a request that usually changes nothing is about to."""
+        self.check_either(*uses)
+        audit = self.node.audit
+        if audit is not None and audit.records_changes and not audit.records_all and self.node.access is not None:
+            self._allowed(uses)
 
     def allows(self, operation: str, resource_type: str, resource: str) -> bool:
         rights = self.rights

@@ -271,6 +271,6 @@ def _made(call: Call, sent: Sent, name: str) -> Topic:
     if not names.is_sendable(name):
         raise Refused(Code.MESSAGE_ILLEGAL, f"no producer may make a topic '{sent.topic[:300]}'")
     if not own:
-        call.check_either(("create", "cluster", CLUSTER), ("create", "topic", name))
+        call.check_change(("create", "cluster", CLUSTER), ("create", "topic", name))
     queues = 1 if own else max(1, min(sent.default_queues, MOST_AUTO_QUEUES))
     return call.core.administration.create_topic(name, queues)[0]

@@ -56,6 +56,11 @@ class Claim(NamedTuple):
     """Why he cannot be let in, whatever he signs; empty: he can."""
     command: Command
 
+    @property
+    def why(self) -> str:
+        """Why it is refused."""
+        return self.reason or "the signature is wrong"
+
     def is_right(self) -> bool:
         """May be called in any thread."""
         command = self.command
@@ -122,7 +127,7 @@ class Signatures:
         if self._logged <= LOGGED:
             logger.warning(
                 "event=authentication_failed peer=%s client=%s user=%s code=%d reason=%s",
-                peer, client, claim.name[:100], claim.command.code, claim.reason or "the signature is wrong",
+                peer, client, claim.name[:100], claim.command.code, claim.why,
             )  # fmt: skip
         return REFUSED_MS * (1 + self._jitter())
 

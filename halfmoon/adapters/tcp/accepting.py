@@ -31,6 +31,8 @@ HANDSHAKES_AT_ONCE = 4
 REST_S = 1.0
 """Nothing is accepted for so long where there are no descriptors or no memory."""
 
+_NO_CERTIFICATE = ("CERTIFICATE_VERIFY_FAILED", "PEER_DID_NOT_RETURN_A_CERTIFICATE")
+"""OpenSSL's reasons where a client was to show a certificate."""
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 Make = Callable[["Arrival"], asyncio.BaseProtocol]
@@ -56,6 +58,10 @@ class Gate(Protocol):
 
     def log_end(self, peer: str, client: str, reason: str) -> None:
         """It is closed for something that its client did, or did not."""
+        ...
+
+    def shown_no_certificate(self, listener: str, host: str, reason: str) -> None:
+        """A client was asked for a certificate, and has shown none that counts."""
         ...
 
 
@@ -165,6 +171,8 @@ class Door:
             late = arrival.is_gone or isinstance(error, TimeoutError | ConnectionAbortedError)
             tls.handshakes["timeout" if late else "failed"] += 1
             reason = error.reason if isinstance(error, ssl.SSLError) and error.reason else str(error)
+            if reason in _NO_CERTIFICATE and not arrival.is_gone:
+                gate.shown_no_certificate(tls.name, arrival.peer_host, reason.lower().replace("_", " "))
             arrival.abort(f"the TLS handshake failed: {reason.lower().replace('_', ' ')}")
         else:
             tls.handshakes["ok"] += 1

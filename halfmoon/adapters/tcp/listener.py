@@ -22,8 +22,11 @@ from halfmoon.adapters.tcp.newcomers import Newcomers
 from halfmoon.adapters.tcp.round_time import RoundTime
 from halfmoon.adapters.tcp.tls import Tls
 from halfmoon.adapters.tcp.turns import Turns
+from halfmoon.auth.principals import ANONYMOUS
 from halfmoon.config.settings import LimitSettings, Settings
 from halfmoon.core.durations import Durations, of_requests
+from halfmoon.services.audit.lines import Who
+from halfmoon.services.audit.service import Audit
 from halfmoon.services.common.services import Services
 
 SWEEP_MS = 5_000
@@ -89,6 +92,8 @@ class Listener:
         limits = settings.limits
         self.core = core
         self.services = services
+        self.audit = services.find(Audit)
+        """None where nothing is recorded."""
         self.on_gone: list[Callable[[object], None]] = [core.hold.drop]
         """Called with the owner of a connection that is gone."""
         self.loop = loop
@@ -217,6 +222,11 @@ class Listener:
         self._ends += 1
         if self._ends <= ENDS_LOGGED:
             self.log.warning("event=connection_closed peer=%s client=%s reason=%s", peer, client, reason)
+
+    def shown_no_certificate(self, listener: str, host: str, reason: str) -> None:
+        """A client was asked for a certificate, and has shown none that counts."""
+        if self.audit is not None:
+            self.audit.login_failed(Who(listener, host, str(ANONYMOUS), "TLS"), host, reason)
 
     def leave(self, accepted: Accepted) -> None:
         if accepted not in self._connections:

@@ -15,7 +15,7 @@ from halfmoon.core.pending import PendingSet
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.records.batch_header import BatchHeader
 from halfmoon.core.storage.consume_queue import ConsumeQueue
-from halfmoon.core.topic_names import KAFKAS_INTERNAL
+from halfmoon.core.topic_names import READABLE_INTERNAL
 from halfmoon.core.traffic import Traffic
 from halfmoon.core.transactions.aborted import AbortedBatches
 from halfmoon.core.transactions.partition import PartitionTransactions
@@ -206,7 +206,7 @@ class Topic:
         self.name = record.name
         self.id = record.id
         self.internal = record.internal
-        self.hidden = record.internal and record.name not in KAFKAS_INTERNAL
+        self.hidden = record.internal and record.name not in READABLE_INTERNAL
         """Clients do not read it."""
         self.configs = record.configs
         self.rules = rules

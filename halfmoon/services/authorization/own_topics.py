@@ -13,6 +13,8 @@ Names decide, not what there is: a topic that is yet to be made is nobody's unti
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from halfmoon.schema.group_topics import (
     CHECK_PREFIX,
     DEAD_LETTER_PREFIX,
@@ -28,7 +30,10 @@ Use = tuple[str, str, str | None]
 END_TOPIC = "halfmoon.transactions"
 """Where producers end half messages."""
 INTERNAL_PREFIX = "halfmoon."
-INTERNAL = frozenset(("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"))
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+PRODUCER_GROUP = "PGROUP"
+"""The header of half messages that names who may end them."""
+INTERNAL = frozenset(("SCHEDULE_TOPIC_XXXX", HALF_TOPIC, "TRANS_CHECK_MAX_TIME_TOPIC"))
 """Delayed messages, half messages, and half messages that were given up."""
 NO_PREFIX = 1 << 16
 """Longer than the name of any topic."""
@@ -44,6 +49,15 @@ def least_prefix(topic: str) -> int:
         if topic.startswith(prefix) and topic != prefix:
             return len(prefix)
     return NO_PREFIX if is_internal(topic) else 0
+
+
+def seeing(topic: str, headers: Iterable[tuple[str, bytes | None]]) -> Use | None:
+    """What it takes to see a message that stands in this topic, beside Read on the one that it goes to: a half message
+    is nobody's but its producers' until it is committed, and may never be."""
+    if topic != HALF_TOPIC:
+        return None
+    producers = dict(headers).get(PRODUCER_GROUP) or b""  # the last, as for who ends it
+    return "write", "transactional_id", producers.decode(errors="replace")
 
 
 def implied_by(operation: str, topic: str) -> Use | None:

@@ -37,7 +37,7 @@ LONGEST_KEPT = 255
 """Answers about longer names are not kept: a topic has none, and a group's may take 32 kB."""
 
 
-class Authorizer(msgspec.Struct, frozen=True):
+class Authorizer(msgspec.Struct):
     """A plugin that has a say."""
 
     plugin: str
@@ -61,8 +61,8 @@ class Asker(dict[Use, bool]):
         """The rules that may matter, once somebody has asked."""
         self.by_rules: dict[Use, bool] = {}
         """What super users and rules say, where plugins are asked first: then the dict itself stays empty."""
-        self.asked_plugins: dict[Use, tuple[bool | None, int]] = {}
-        """What plugins said, and until when that holds."""
+        self.asked_plugins: dict[Use, tuple[bool | None, int, str]] = {}
+        """What plugins said, until when that holds, and whose word it is."""
 
     def __missing__(self, use: Use) -> bool:
         return self._service.answer(self, use)
@@ -94,6 +94,8 @@ class Authorization:
         self._warm: dict[int, Asker] = {}
         """Those that have something to forget, also such as only a connection knows any more."""
         self._kept = 0
+        self.allowances = 0
+        """Answers that were worked out and allow something; one that is kept is not counted when it is given again."""
         acls.watchers.append(self._rules_changed)
 
     def allows(self, principal: str, host: str, operation: str, resource_type: str, name: str | None) -> bool:
@@ -109,22 +111,36 @@ class Authorization:
             found = self._askers[principal, host] = Asker(self, principal, host)
         return found
 
-    def decide(self, principal: str, host: str, operation: str, resource_type: str, name: str) -> Decision:
-        """Whether, and why: for audit and `halfmoon acl check`. Asks plugins anew."""
-        answer, why, _ = self._ask_plugins(principal, host, (operation, resource_type, name))
+    def decide(
+        self, principal: str, host: str, operation: str, resource_type: str, name: str, *, anew: bool = True
+    ) -> Decision:
+        """Whether, and why: for audit and `halfmoon acl check`. Asks plugins `anew`, or takes what is kept of them."""
+        use = operation, resource_type, name
+        kept = None if anew else self._kept_of_plugins(self.asker(principal, host), use)
+        answer, _, why = kept or self._ask_plugins(principal, host, use)
         if answer is not None:
             return Decision(answer, why)
         if self._is_super_user(principal):
             return Decision(True, SUPER_USER)
         decisions = self._decisions
-        applying = decisions.applying(principal, host)
+        known = self._askers.get((principal, host))
+        applying = None if known is None else known.applying
+        if applying is None:
+            applying = decisions.applying(principal, host)
         decision = decisions.decide(applying, operation, resource_type, name)
         other = _implied_by(operation, resource_type, name)
         if decision.allowed or other is None or decisions.denies(applying, operation, resource_type, name):
             return decision
         if other[2] is not None:
-            return self.decide(principal, host, other[0], other[1], other[2])
+            return self.decide(principal, host, other[0], other[1], other[2], anew=anew)
         return Decision(True, BY_RULE) if self.asker(principal, host)[other] else decision
+
+    def keep(self, plugin: str, lifetime_ms: int) -> None:
+        """From now on answers of this plugin may be kept for so long."""
+        for each in self._plugins:
+            if each.plugin == plugin:
+                each.lifetime_ms = lifetime_ms
+        self.forget()
 
     def forget(self) -> None:
         """No answer holds any more: other users are super users, or a plugin says so."""
@@ -135,6 +151,11 @@ class Authorization:
 
     def answer(self, asker: Asker, use: Use) -> bool:
         """What an asker does not know."""
+        answer = self._answer(asker, use)
+        self.allowances += answer
+        return answer
+
+    def _answer(self, asker: Asker, use: Use) -> bool:
         if not self._plugins:
             return self._by_rules(asker, use, asker)
         answer = self._by_plugins(asker, use)
@@ -165,27 +186,31 @@ class Authorization:
         return answer
 
     def _by_plugins(self, asker: Asker, use: Use) -> bool | None:
-        kept = asker.asked_plugins.get(use)
-        if kept is not None and self._mono_ms() < kept[1]:
+        kept = self._kept_of_plugins(asker, use)
+        if kept is not None:
             return kept[0]
-        answer, _, lifetime_ms = self._ask_plugins(asker.principal, asker.host, use)
+        answer, lifetime_ms, why = self._ask_plugins(asker.principal, asker.host, use)
         if lifetime_ms > 0:
-            self._keep(asker, asker.asked_plugins, use, (answer, self._mono_ms() + lifetime_ms))
+            self._keep(asker, asker.asked_plugins, use, (answer, self._mono_ms() + lifetime_ms, why))
         return answer
 
-    def _ask_plugins(self, principal: str, host: str, use: Use) -> tuple[bool | None, str, int]:
-        """The answer, whose it is, and how long it may be kept: as long as all allow that were asked."""
+    def _kept_of_plugins(self, asker: Asker, use: Use) -> tuple[bool | None, int, str] | None:
+        kept = asker.asked_plugins.get(use)
+        return kept if kept is not None and self._mono_ms() < kept[1] else None
+
+    def _ask_plugins(self, principal: str, host: str, use: Use) -> tuple[bool | None, int, str]:
+        """The answer, how long it may be kept, which is as long as all allow that were asked, and whose it is."""
         lifetimes_ms = [0] if not self._plugins else []
         for plugin in self._plugins:
             try:
                 said = plugin.ask(principal, host, *use)
             except Exception as error:
                 self._failed(plugin.plugin, error)
-                return False, f"plugin {plugin.plugin} failed", 0
+                return False, 0, f"plugin {plugin.plugin} failed"
             lifetimes_ms.append(plugin.lifetime_ms)
             if said is not None:
-                return bool(said), f"plugin {plugin.plugin}", min(lifetimes_ms)
-        return None, "", min(lifetimes_ms)
+                return bool(said), min(lifetimes_ms), f"plugin {plugin.plugin}"
+        return None, min(lifetimes_ms), ""
 
     def _keep(self, asker: Asker, kept: dict[Use, T], use: Use, answer: T) -> None:
         name = use[2]

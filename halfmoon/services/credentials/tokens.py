@@ -194,6 +194,13 @@ class DelegationTokens:
     def _with_hmac(self, token: DelegationToken) -> Token:
         return Token(token, token_hmac(self._secret(), token.id))
 
+    def id_of(self, hmac: bytes) -> str:
+        """Empty where there is no such token."""
+        try:
+            return self._found(hmac).id
+        except BrokerError:
+            return ""
+
     def _found(self, hmac: bytes) -> DelegationToken:
         self._check_enabled()
         tokens = self._state.tokens

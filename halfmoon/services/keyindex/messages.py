@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -25,7 +26,17 @@ from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.keyindex.history import History, Place
 from halfmoon.services.keyindex.key_file import LAST_MS, key_hash
 from halfmoon.services.keyindex.keys import keys_of
-from halfmoon.services.keyindex.questions import Describes, Find, Found, Results, Show, Shown, everything
+from halfmoon.services.keyindex.questions import (
+    Describes,
+    Find,
+    Found,
+    Results,
+    Sees,
+    Show,
+    Shown,
+    all_of_it,
+    everything,
+)
 from halfmoon.services.keyindex.service import KeyIndex
 
 MOST_FOUND = 10_000
@@ -44,9 +55,10 @@ class Messages:
         self._history = History(key_index, catalog, reader)
 
     def ask(
-        self, question: Find | Show, describes: Describes = everything, *, reads: bool = True
+        self, question: Find | Show, describes: Describes = everything, *, reads: bool = True, sees: Sees = all_of_it
     ) -> Steps[Results | Shown]:
-        """`reads`: whether who asks may see what is in messages of the topic. Raises BrokerError."""
+        """`reads`: whether who asks may see what is in messages of the topic. `sees`: as of `find`. Raises
+        BrokerError."""
         topic = self._catalog.by_name.get(question.topic)
         if topic is None:
             raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic '{question.topic}'")
@@ -54,7 +66,9 @@ class Messages:
             if not question.key or question.most < 1:
                 raise BrokerError(Fault.INVALID_REQUEST, "a key and a count of at least 1 are required")
             times = {"from_ms": question.from_ms, "to_ms": question.to_ms}
-            return (yield from self.find(topic, question.key, most=question.most, ended=question.ended, **times))
+            return (
+                yield from self.find(topic, question.key, most=question.most, ended=question.ended, sees=sees, **times)
+            )
         if not 0 <= question.partition < len(topic.partitions):
             raise BrokerError(
                 Fault.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{topic.name}' has no partition {question.partition}"
@@ -70,18 +84,18 @@ class Messages:
         to_ms: int = LAST_MS,
         most: int = 100,
         ended: bool = False,
+        sees: Sees = all_of_it,
     ) -> Steps[Results]:
         """The messages of a topic, or on their way to it, that have this key and were stored between the two times
         (Unix ms, inclusive). With `ended` also what has waited for a time and is done with, as long as it is in the
-        log."""
+        log. What who asks does not see is as if it were not there; `sees` is asked in the loop."""
         behind = self._key_index.behind_bytes
         search = self._key_index.find([key_hash(topic.number, key)], from_ms, to_ms)
         frames = self._reader.frames()
         most = min(most, MOST_FOUND)
 
-        def look_up() -> Results:
-            found: list[Found] = []
-            size = 0
+        def look() -> Iterator[tuple[Found, int]]:
+            """With the bytes of each."""
             for position in search():
                 whole = frames.read(position)
                 if whole is None or not self._concerns(whole, topic) or not from_ms <= whole.frame.store_ms <= to_ms:
@@ -92,16 +106,24 @@ class Messages:
                     continue
                 for record in reversed(records):
                     message = self._message(whole, record)
-                    if message is None or (message.ended and not ended):
-                        continue
-                    size += record.end - record.start
-                    if len(found) == most or (found and size > MOST_BYTES):
-                        return Results(tuple(found), True, behind)
-                    found.append(message)
-            return Results(tuple(found), False, behind)
+                    if message is not None and (ended or not message.ended):
+                        yield message, record.end - record.start
 
-        results: Results = yield look_up
-        return results
+        looked = look()
+        found: list[Found] = []
+        size = 0
+        is_last = False
+        while not is_last:
+            # One more than there is room for says that there are more.
+            some, is_last = yield partial(_first, looked, most - len(found) + 1, MOST_BYTES - size)
+            for message, nbytes in some:
+                if not sees(message):
+                    continue
+                size += nbytes
+                if len(found) == most or (found and size > MOST_BYTES):
+                    return Results(tuple(found), True, behind)
+                found.append(message)
+        return Results(tuple(found), False, behind)
 
     def _concerns(self, whole: WholeFrame, topic: Topic) -> bool:
         target = whole.target
@@ -142,6 +164,19 @@ class Messages:
         if not reads:
             message = replace(message, key=None, value=None, headers=(), hidden=True)
         return Shown(message, (yield from self._history.of(place, describes)))
+
+
+def _first(
+    looked: Iterator[tuple[Found, int]], most: int, most_bytes: int
+) -> tuple[list[tuple[Found, int]], bool]:  # fmt: skip
+    """The next ones, until they are more than so many bytes, and whether there are no others. Called in a thread."""
+    taken: list[tuple[Found, int]] = []
+    for message, nbytes in looked:
+        taken.append((message, nbytes))
+        most_bytes -= nbytes
+        if len(taken) == most or most_bytes < 0:
+            return taken, False
+    return taken, True
 
 
 def _readable(name: str) -> str:

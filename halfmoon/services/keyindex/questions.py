@@ -77,6 +77,14 @@ def everything(resource_type: str, name: str) -> bool:
     return True
 
 
+Sees = Callable[[Found], bool]
+"""Whether who asks may see a message that was found for a topic that he may read: it may still stand elsewhere."""
+
+
+def all_of_it(found: Found) -> bool:
+    return True
+
+
 class Shown(Struct, frozen=True):
     message: Found
     history: tuple[Event, ...]

@@ -42,7 +42,7 @@ class Put(Struct, frozen=True):
     def check(self, operation: str, resource_type: str, name: str) -> None:
         """Whether the client may do what its records ask for; that it may write to the topic is asked before. Raises
         BrokerError."""
-        if self.sender is not None and not self.sender.allows((operation, resource_type, name)):
+        if self.sender is not None and not self.sender.demands(((operation, resource_type, name),)):
             raise BrokerError(_REFUSALS[resource_type], f"not allowed to {operation} {resource_type} '{name}'")
 
 

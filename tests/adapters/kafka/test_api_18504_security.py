@@ -45,6 +45,9 @@ class Refusing:
     def allows_either(self, *uses: Use) -> bool:
         return any(map(self.allows, uses))
 
+    def demands(self, uses: tuple[Use, ...]) -> bool:
+        return self.allows_either(*uses)
+
 
 class Client:
     def __init__(self, rig: Rig) -> None:

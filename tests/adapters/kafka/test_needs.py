@@ -16,6 +16,7 @@ from msgspec import structs
 
 from halfmoon.adapters.kafka.access import IN_ITS_HANDLER, NEEDS, NOTHING, guarded
 from halfmoon.adapters.kafka.api import registered
+from halfmoon.adapters.kafka.auditing import CHANGES
 from halfmoon.adapters.kafka.protocol import REQUESTS
 from halfmoon.adapters.kafka.registry import Context, Deferred
 from halfmoon.adapters.tcp.access import CLUSTER, OpinionAccess
@@ -636,3 +637,16 @@ def test_an_api_of_a_plugin_guards_itself() -> None:
     assert guarded(routes, [key]) == routes
     with pytest.raises(KeyError):
         guarded(routes)
+
+
+def test_audit_knows_which_apis_change_something() -> None:
+    """An API that needs such a right and is not in `CHANGES` would change something that nobody is told of."""
+    changing = {
+        key
+        for key, cases in CASES.items()
+        for case in cases
+        for operation, _, _ in case.needs
+        if operation in ("create", "delete", "alter", "alter_configs")
+    }
+    assert changing - CHANGES == set()
+    assert CHANGES - changing - {USERS, SECURITY} == {3, 91}  # which makes topics by the way; which needs Read

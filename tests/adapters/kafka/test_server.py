@@ -15,14 +15,20 @@ import pytest
 import uvloop
 from kafka_rig import batch
 
+from halfmoon.adapters.kafka.access import guarded
+from halfmoon.adapters.kafka.auditing import recorded
 from halfmoon.adapters.kafka.protocol import FetchRequest, ProduceRequest
 from halfmoon.adapters.kafka.server import Server
+from halfmoon.adapters.tcp.access import RuleAccess
 from halfmoon.config.settings import load_settings
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.core.storage.log_files import SyncJob
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.sync_place import SyncPlace
 from halfmoon.server.tick import Ticker
+from halfmoon.services.acls.state import AclsState
+from halfmoon.services.audit.service import Audit
+from halfmoon.services.authorization.service import Authorization
 from halfmoon.services.quotas.service import CONSUMED, PRODUCED, Alteration, Quotas
 from halfmoon.testing.node import BareNode
 from tests.kafka_messages import read_answer, request_bytes
@@ -154,8 +160,13 @@ def test_a_stop_answers_parked_fetches_and_closes(tmp_path):
     run(main())
 
 
-@pytest.mark.parametrize("quotas", [False, True])
-def test_connections_leave_nothing_for_the_garbage_collector(tmp_path, quotas):
+class NoSink:
+    def put(self, line, *, echo):
+        pass
+
+
+@pytest.mark.parametrize("more", ["nothing", "quotas", "audit"])
+def test_connections_leave_nothing_for_the_garbage_collector(tmp_path, more):
     """A broker process lets it look seldom (`server.garbage`), so what is done with must go by itself."""
     ends = itertools.count(1)
 
@@ -182,7 +193,12 @@ def test_connections_leave_nothing_for_the_garbage_collector(tmp_path, quotas):
     async def main():
         async with running(tmp_path) as (server, address):
             server.core.administration.create_topic("t", 1)
-            if quotas:
+            if more == "audit":
+                audit = server.audit = Audit("all", server.core.clock)
+                audit.sinks = (NoSink(),)
+                server.shared.access = RuleAccess(Authorization(AclsState(), lambda principal: True))
+                server.shared.routes = recorded(guarded(server.routes), audit)
+            if more == "quotas":
                 server.services.get(Quotas).alter(Alteration([("user", None)], [(CONSUMED, 1e12), (PRODUCED, 1e12)]))
                 assert server.shared.throttling is not None
             await garbage(server, address, 2)

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from rocketmq_rig import Rig, sending, text_of
 
+from halfmoon.adapters.rocketmq import names
 from halfmoon.adapters.rocketmq.access import NEEDS
 from halfmoon.adapters.rocketmq.request import registered
 from halfmoon.adapters.tcp.access import OpinionAccess, RuleAccess
 from halfmoon.remoting.codes import Code
+from halfmoon.remoting.message import physical_offset
 from halfmoon.schema.control import AclRule, AclsChanged
 from halfmoon.services.acls.state import AclsState
 from halfmoon.services.authorization.decisions import OPERATIONS, RESOURCE_TYPES
@@ -336,3 +338,30 @@ def test_half_messages_are_sent_and_ended_by_their_group() -> None:
     assert half(client, "V") == Code.SUCCESS
     asked = {**end, "msgId": "V", "transactionId": "V", "topic": "RMQ_SYS_TRANS_HALF_TOPIC"}  # as after a check-back
     assert client.ask(37, producerGroup="p", **asked).code == Code.SUCCESS
+
+
+def test_a_half_message_is_nobodys_before_its_end() -> None:
+    """By a key, by its place, or by handing it back."""
+    rig = Rig()
+    rig.topic("orders")
+    text = text_of(TRAN_MSG="true", PGROUP="producers", UNIQ_KEY="u", KEYS="k")
+    assert rig.client().ask(310, b"the body", **sending("orders", 0, text)).code == Code.SUCCESS
+    rig.turns()
+    (half,) = rig.broker.catalog.by_name[names.HALF_TOPIC].partitions
+    assert half.next_offset == 1
+    place = physical_offset(half.queue_number, 0)
+    by_rules(rig, "read topic orders", "read topic *", "read group *", "describe topic *")
+    client = rig.client()
+    asked = [
+        (12, {"topic": "orders", "key": "k", "maxNum": 9}),
+        (12, {"topic": "orders", "key": "u", "maxNum": 9}),
+        (33, {"offset": place}),
+        (36, {"offset": place, "group": "g", "delayLevel": 0}),
+        (11, {"topic": names.HALF_TOPIC, "consumerGroup": "g", "queueId": 0, "queueOffset": 0, "maxMsgNums": 1,
+              "sysFlag": 0, "commitOffset": 0, "suspendTimeoutMillis": 0}),
+    ]  # fmt: skip
+    for code, fields in asked:
+        answer = client.ask(code, **fields)
+        assert answer.code in (Code.NO_PERMISSION, Code.QUERY_NOT_FOUND), code
+        assert b"the body" not in bytes(answer.body)
+    assert "retry.g" not in rig.broker.catalog.by_name

@@ -225,3 +225,58 @@ def test_an_unknown_operation_is_a_mistake_of_ours() -> None:
         World().service.allows(ALICE, HOST, "raed", "topic", "t")
     with pytest.raises(KeyError):
         World().service.allows(ALICE, HOST, "read", "tpoic", "t")
+
+
+def test_a_plugin_names_a_lifetime_later() -> None:
+    first, second = Plugin(), Plugin(True)
+    world = World(Authorizer("first", first, 1_000), Authorizer("second", second))
+    for _ in range(2):
+        assert world.reads()
+    assert (first.asked, second.asked) == (2, 2)  # as short as the shortest
+    world.service.keep("second", 500)
+    for _ in range(2):
+        assert world.reads()
+    assert (first.asked, second.asked) == (3, 3)
+    world.now_ms = 500
+    assert world.reads()
+    assert second.asked == 4
+    second.answer = False
+    assert world.reads()
+    world.service.keep("second", 0)
+    assert not world.reads()
+
+
+def test_what_is_allowed_is_counted_when_it_is_worked_out() -> None:
+    world = World()
+    world.change(rule())
+    for _ in range(3):
+        assert world.reads()
+        assert not world.reads("other")
+    assert world.service.allowances == 1
+    world.change(rule("more"))
+    assert world.reads()
+    assert world.service.allowances == 2
+
+
+def test_why_is_of_the_rules_that_are_there_now() -> None:
+    world = World()
+    world.change(rule())
+    assert world.reads()
+    assert world.service.decide(ALICE, HOST, "read", "topic", "t") == Decision(True, BY_RULE, rule())
+    denies = rule(permission=DENY)
+    world.change(denies)
+    assert world.service.decide(ALICE, HOST, "read", "topic", "t") == Decision(False, BY_RULE, denies)
+
+
+def test_why_may_be_what_plugins_have_said() -> None:
+    plugin = Plugin(False)
+    world = World(Authorizer("strict", plugin, 1_000))
+    refused = Decision(False, "plugin strict")
+    assert not world.reads()
+    assert world.service.decide(ALICE, HOST, "read", "topic", "t", anew=False) == refused
+    assert plugin.asked == 1
+    plugin.answer = True
+    assert world.service.decide(ALICE, HOST, "read", "topic", "t", anew=False) == refused
+    assert world.service.decide(ALICE, HOST, "read", "topic", "t") == Decision(True, "plugin strict")
+    world.now_ms = 1_000
+    assert world.service.decide(ALICE, HOST, "read", "topic", "t", anew=False) == Decision(True, "plugin strict")

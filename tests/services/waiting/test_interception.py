@@ -116,9 +116,9 @@ class Sender:
         self.uses = set(uses)
         self.asked: list[tuple[str, str, str | None]] = []
 
-    def allows(self, use: tuple[str, str, str | None]) -> bool:
-        self.asked.append(use)
-        return use in self.uses
+    def demands(self, uses: tuple[tuple[str, str, str | None], ...]) -> bool:
+        self.asked += uses
+        return not self.uses.isdisjoint(uses)
 
 
 def test_of_a_batch_that_nobody_opens_nothing_is_asked(fs: FaultyFileSystem, clock: VirtualClock) -> None:

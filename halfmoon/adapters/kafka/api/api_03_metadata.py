@@ -110,7 +110,7 @@ def _offered(ctx: Context, name: str) -> tuple[Any, int] | None:
 def _is_hidden(ctx: Context, topic: Any, name: str | None) -> bool:
     """Whether plugins refuse to describe it, be it there or not; but an id that nobody has says nothing."""
     named = name if topic is None else topic.name
-    return named is not None and not ctx.allows("describe", "topic", named)
+    return named is not None and not ctx.demands(("describe", "topic", named))
 
 
 def _may_create(ctx: Context, request: Any, name: str) -> bool:

@@ -21,6 +21,7 @@ from collections.abc import Callable
 import msgspec
 
 from halfmoon.adapters.kafka.registry import Context, Deferred, api
+from halfmoon.adapters.tcp.access import sees
 from halfmoon.adapters.tcp.steps import run_steps
 from halfmoon.core.steps import Steps
 from halfmoon.errors import BrokerError, Fault
@@ -66,14 +67,19 @@ def handle(ctx: Context, body: memoryview) -> object:
 def _messages(ctx: Context, question: Find | Show) -> Steps[bytes]:
     """Raises BrokerError."""
     reads = ctx.allows("read", "topic", question.topic)
-    if not reads:  # where a message is may be told; a search by key would tell what is in it
-        ctx.check("read" if isinstance(question, Find) else "describe", "topic", question.topic)
+    # Where a message is may be told; a search by key would tell what is in it.
+    ctx.check("read" if reads or isinstance(question, Find) else "describe", "topic", question.topic)
     messages = ctx.services.find(Messages)
     if messages is None:
         raise BrokerError(Fault.UNSUPPORTED_VERSION, "services.keyindex is off")
 
     def answer() -> Steps[bytes]:
-        found = yield from messages.ask(question, lambda kind, name: ctx.allows("describe", kind, name), reads=reads)
+        found = yield from messages.ask(
+            question,
+            lambda kind, name: ctx.allows("describe", kind, name),
+            reads=reads,
+            sees=lambda found: sees(ctx.rights, found.topic, found.headers),
+        )
         return msgspec.json.encode(Answer(shown=found) if isinstance(found, Shown) else Answer(results=found))
 
     return answer()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from halfmoon.adapters.kafka.delegation import NO_TIME_MS, owner_of, tokens_of
+from halfmoon.adapters.kafka.delegation import NO_TIME_MS, owner_of, tell, tokens_of
 from halfmoon.adapters.kafka.errors import code_of
 from halfmoon.adapters.kafka.protocol import CreateDelegationTokenResponse
 from halfmoon.adapters.kafka.registry import Context, api
@@ -34,12 +34,14 @@ def create_delegation_token(ctx: Context, request: Any) -> object:
 
     try:
         tokens = tokens_of(ctx)
-        if owner != requester and not ctx.allows("create_tokens", "user", str(owner)):
+        if owner != requester and not ctx.demands(("create_tokens", "user", str(owner))):
             raise BrokerError(Fault.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
         renewers = [Principal(each.principal_type, each.principal_name) for each in request.renewers]
         token, position = tokens.create(owner, requester, renewers, request.max_lifetime_ms)
     except BrokerError as error:
+        tell(ctx, "create", "", error)
         return refused(error)
+    tell(ctx, "create", token.said.id)
     answer.token_id, answer.hmac = token.said.id, token.hmac
     answer.issue_timestamp_ms = token.said.issued_ms
     answer.expiry_timestamp_ms, answer.max_timestamp_ms = token.said.expires_ms, token.said.max_ms

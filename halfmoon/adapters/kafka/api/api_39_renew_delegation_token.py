@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from halfmoon.adapters.kafka.delegation import NO_TIME_MS, tokens_of
+from halfmoon.adapters.kafka.delegation import NO_TIME_MS, id_of, tell, tokens_of
 from halfmoon.adapters.kafka.errors import code_of
 from halfmoon.adapters.kafka.protocol import RenewDelegationTokenResponse
 from halfmoon.adapters.kafka.registry import Context, api
@@ -17,8 +17,12 @@ def _refused(error: Exception) -> object:
 
 @api(39, "RenewDelegationToken", 1, 2)
 def renew_delegation_token(ctx: Context, request: Any) -> object:
+    hmac = bytes(request.hmac)
+    name = id_of(ctx, hmac)
     try:
-        expires_ms, position = tokens_of(ctx).renew(bytes(request.hmac), ctx.peer.principal, request.renew_period_ms)
+        expires_ms, position = tokens_of(ctx).renew(hmac, ctx.peer.principal, request.renew_period_ms)
     except BrokerError as error:
+        tell(ctx, "alter", name, error)
         return _refused(error)
+    tell(ctx, "alter", name)
     return ctx.after(position, RenewDelegationTokenResponse(expiry_timestamp_ms=expires_ms), _refused)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from halfmoon.adapters.kafka.delegation import NO_TIME_MS, tokens_of
+from halfmoon.adapters.kafka.delegation import NO_TIME_MS, id_of, tell, tokens_of
 from halfmoon.adapters.kafka.errors import code_of
 from halfmoon.adapters.kafka.protocol import ExpireDelegationTokenResponse
 from halfmoon.adapters.kafka.registry import Context, api
@@ -18,9 +18,12 @@ def _refused(error: Exception) -> object:
 
 @api(40, "ExpireDelegationToken", 1, 2)
 def expire_delegation_token(ctx: Context, request: Any) -> object:
+    hmac = bytes(request.hmac)
+    name = id_of(ctx, hmac)  # it may be gone afterwards
     try:
-        tokens, asker = tokens_of(ctx), ctx.peer.principal
-        expires_ms, position = tokens.set_expiry(bytes(request.hmac), asker, request.expiry_time_period_ms)
+        expires_ms, position = tokens_of(ctx).set_expiry(hmac, ctx.peer.principal, request.expiry_time_period_ms)
     except BrokerError as error:
+        tell(ctx, "delete", name, error)
         return _refused(error)
+    tell(ctx, "delete", name)
     return ctx.after(position, ExpireDelegationTokenResponse(expiry_timestamp_ms=expires_ms), _refused)

@@ -46,7 +46,7 @@ def describe_topic_partitions(ctx: Context, body: memoryview) -> Slices[bytes]:
             continue
         if remaining == 0:
             return _response(topics, (name, 0))
-        if ctx.rights is not None and not ctx.allows("describe", "topic", name):
+        if asked and ctx.rights is not None and not ctx.demands(("describe", "topic", name)):
             topics.append(_topic(name, code(Fault.TOPIC_AUTHORIZATION_FAILED)))
             continue
         topic = ctx.core.catalog.topic(name)

@@ -24,7 +24,6 @@ def handle(call: Call) -> None:
         body = b"".join(
             lookup.written(writer, lookup.found_again(topic.partitions[found.partition], found))
             for found in results.messages
-            if found.topic == topic.name
         )
         fields = {
             "indexLastUpdateTimestamp": str(call.core.clock.wall_ms()),
@@ -35,4 +34,7 @@ def handle(call: Call) -> None:
         return Answer(fields=fields, body=body)
 
     key = call.text("key").encode()
-    call.work_out(call.services.get(Messages).find(topic, key, from_ms=begin_ms, to_ms=end_ms, most=most), answered)
+    messages = call.services.get(Messages).find(
+        topic, key, from_ms=begin_ms, to_ms=end_ms, most=most, sees=lambda found: found.topic == topic.name
+    )
+    call.work_out(messages, answered)

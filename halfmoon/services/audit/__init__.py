@@ -1,0 +1,1 @@
+"""Who was refused what, who has changed what, and who has logged in: a line of JSON each."""
