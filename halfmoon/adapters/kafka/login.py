@@ -152,11 +152,17 @@ class Authenticating:
             return ""
         if key == AUTHENTICATE and state is State.TOKENS:
             return ""
-        if self._exchange is not None and self._exchange.refused:
-            # It was told so and goes on (aiokafka), where it should have sent one more token.
-            self._sasl.counted(self._mechanism, "failed")
-            return f"authentication failed: {self._exchange.refused}"
-        return f"API {key} while it has to authenticate"
+        # It goes on (aiokafka) though it was told that it is refused, where it should have sent one more token.
+        return self.unfinished() or f"API {key} while it has to authenticate"
+
+    def unfinished(self) -> str:
+        """Called where the client does not finish what it began. Why it was not let in, where an answer has told it so;
+        else empty."""
+        exchange, self._exchange = self._exchange, None
+        if exchange is None or not exchange.refused:
+            return ""
+        self._sasl.counted(self._mechanism, "failed")
+        return f"authentication failed: {exchange.refused}"
 
     def told_versions(self) -> None:
         """It was answered which APIs there are."""
