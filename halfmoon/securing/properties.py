@@ -57,7 +57,8 @@ CLIENT_SECRET = (f"{OAUTH}client.credentials.client.secret", f"{OAUTH}client.sec
 SCOPE = f"{OAUTH}scope"
 METHOD = f"{OAUTH}method"
 HTTPS_CA = "https.ca.location"
-PASSED_OVER = ("sasl.login.callback.handler.class", f"{OAUTH}jwt.retriever.class")
+HANDLER = "sasl.login.callback.handler.class"
+PASSED_OVER = (HANDLER, f"{OAUTH}jwt.retriever.class")
 """What Java needs to be told, and nobody else, for what is done here anyway."""
 KNOWN = (
     PROTOCOL, MECHANISM, "sasl.mechanisms", JAAS, USERNAME, PASSWORD, IDENTIFICATION, KEY_PASSWORD,
@@ -140,8 +141,9 @@ def parse(
     for name in [name for name in found if name not in KNOWN]:
         _unknown(name, found.pop(name).line, warn)
     protocol = _choice(found, PROTOCOL, PROTOCOLS, "PLAINTEXT")
-    login = _login(found) if protocol.startswith("SASL") else _Login()
-    texts = _stores(found, read_file or _read_pem)
+    reading = read_file or _read_pem
+    login = _login(found, reading) if protocol.startswith("SASL") else _Login()
+    texts = _stores(found, reading)
     identification = found.get(IDENTIFICATION, _Property(0, "https"))
     if identification.value not in ("https", "", "none"):
         raise ValueError(f"line {identification.line}: {IDENTIFICATION} is https, or empty")
@@ -202,7 +204,7 @@ def _choice(found: Mapping[str, _Property], name: str, choices: tuple[str, ...],
     return value.strip().upper()
 
 
-def _login(found: dict[str, _Property]) -> _Login:
+def _login(found: dict[str, _Property], read_file: Callable[[str], str]) -> _Login:
     if "sasl.mechanisms" in found:
         found.setdefault(MECHANISM, found["sasl.mechanisms"])
     if MECHANISM not in found:
@@ -210,7 +212,7 @@ def _login(found: dict[str, _Property]) -> _Login:
     mechanism = _choice(found, MECHANISM, LOGINS, "")
     options = _jaas(*found[JAAS], mechanism) if JAAS in found else {}
     if mechanism == BEARER:
-        return _Login(mechanism, oauth=_oauth(found, options))
+        return _Login(mechanism, oauth=_oauth(found, options, read_file))
     username = options.get("username", _value(found, USERNAME))
     password = options.get("password", _value(found, PASSWORD))
     if not username or not password:
@@ -219,7 +221,9 @@ def _login(found: dict[str, _Property]) -> _Login:
     return _Login(mechanism, username, password, is_token)
 
 
-def _oauth(found: Mapping[str, _Property], options: Mapping[str, str]) -> OauthLogin:
+def _oauth(
+    found: Mapping[str, _Property], options: Mapping[str, str], read_file: Callable[[str], str]
+) -> OauthLogin:
     """Properties go before what JAAS says, as in Kafka (ConfigOrJaas)."""
     endpoint = found.get(ENDPOINT)
     if endpoint is None:
@@ -236,9 +240,11 @@ def _oauth(found: Mapping[str, _Property], options: Mapping[str, str]) -> OauthL
     extensions = {
         name.removeprefix("extension_"): value for name, value in options.items() if name.startswith("extension_")
     }
+    ca = _value(found, HTTPS_CA) or options.get("ssl.truststore.location")
+    authorities = read_file(ca) if ca else options.get("ssl.truststore.certificates", "")
     return OauthLogin(
-        endpoint.value, client_id, secret, _value(found, SCOPE) or options.get("scope", ""),
-        _value(found, HTTPS_CA) or options.get("ssl.truststore.location"), tuple(extensions.items()),
+        endpoint.value, client_id, secret, _value(found, SCOPE) or options.get("scope", ""), authorities,
+        tuple(extensions.items()),
     )  # fmt: skip
 
 

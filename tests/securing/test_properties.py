@@ -79,14 +79,17 @@ def test_plain() -> None:
 @pytest.mark.parametrize(("text", "expected"), [
     (CREDENTIALS, {}),
     ("sasl.oauthbearer.client.id=app\nsasl.oauthbearer.client.secret=s3cret\nsasl.oauthbearer.method=oidc\n"
-     "sasl.oauthbearer.scope=a b\nhttps.ca.location=ca.pem", {"scope": "a b", "ca": "ca.pem"}),
+     "sasl.oauthbearer.scope=a b\nhttps.ca.location=ca.pem", {"scope": "a b", "authorities": FILES["ca.pem"]}),
     (f'sasl.jaas.config={BEARER} required clientId="app" clientSecret="s3cret" scope="x" extension_pool="1" '
-     "ssl.truststore.location=ca.pem;", {"scope": "x", "ca": "ca.pem", "extensions": (("pool", "1"),)}),
+     "ssl.truststore.location=ca.pem;",
+     {"scope": "x", "authorities": FILES["ca.pem"], "extensions": (("pool", "1"),)}),
+    (f'sasl.jaas.config={BEARER} required clientId="app" clientSecret="s3cret" ssl.truststore.type="PEM" '
+     'ssl.truststore.certificates="-----BEGIN X";', {"authorities": "-----BEGIN X"}),
     (CREDENTIALS + f'sasl.jaas.config={BEARER} required clientId="other";\nsasl.login.callback.handler.class=x', {}),
 ])  # fmt: skip
 def test_access_tokens(text: str, expected: dict[str, Any]) -> None:
     warnings: list[str] = []
-    found = parse(OAUTH + ENDPOINT + text, warn=warnings.append)
+    found = parse(OAUTH + ENDPOINT + text, FILES.__getitem__, warnings.append)
     assert found.oauth == OauthLogin("https://idp/token", "app", "s3cret", **expected)
     assert "s3cret" not in repr(found) + repr(found.oauth)
     assert warnings == []
