@@ -13,8 +13,8 @@ As in Kafka (ScramSaslServer, ScramFormatter, ScramMessages):
 
 Otherwise than in Kafka, and as RFC 5802 has it: the proof covers the messages as they were sent, a
 mandatory extension (`m=`) fails, and the channel binding must repeat the header of the first message. Names may have
-any characters but NUL. A client may repeat its own nonce before the one that was given: librdkafka before 2.6.1 does, which
-Kafka up to 3.9 lets in and Kafka 4 does not.
+any characters but NUL. A client may repeat its own nonce before the one that was given: librdkafka before 2.6.1 does,
+which Kafka up to 3.9 lets in and Kafka 4 does not.
 
 Nobody learns here who has a credential: for a name without one the server goes on with a salt that is the same each
 time, does the same work, and fails at the last step.

@@ -48,9 +48,8 @@ class Admin:
         self._heard: deque[KafkaError] = deque(maxlen=_MOST_HEARD)
         # Without a strategy: librdkafka's, when the only broker goes away for a moment, forgets it together with the
         # requests that wait for it, and these are answered by nothing but their timeout.
-        self._client = AdminClient(
-            {**self.brokers.confluent(metadata_recovery_strategy="none"), "error_cb": self._heard.append}
-        )
+        config = self.brokers.confluent(metadata_recovery_strategy="none")
+        self._client = AdminClient(config | {"error_cb": self._heard.append})
 
     # -- topics ------------------------------------------------------------------------------------------------------
 

@@ -221,9 +221,7 @@ def _login(found: dict[str, _Property], read_file: Callable[[str], str]) -> _Log
     return _Login(mechanism, username, password, is_token)
 
 
-def _oauth(
-    found: Mapping[str, _Property], options: Mapping[str, str], read_file: Callable[[str], str]
-) -> OauthLogin:
+def _oauth(found: Mapping[str, _Property], options: Mapping[str, str], read_file: Callable[[str], str]) -> OauthLogin:
     """Properties go before what JAAS says, as in Kafka (ConfigOrJaas)."""
     endpoint = found.get(ENDPOINT)
     if endpoint is None:

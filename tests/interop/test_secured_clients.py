@@ -1,9 +1,9 @@
-"""Clients that are programs of their own, at listeners that ask who somebody is: kcat, franz-go, Sarama.
+"""Clients that are programs of their own, at listeners that ask who somebody is: kcat, franz-go, Sarama, Java's.
 
 Each logs in in every way that it has, sends ten messages to a topic and reads them in a group. Access rules allow just
 that, and to alice alone: so whoever gets through is her, by password, token or certificate. Clients of Python are in
-tests/security/test_clients.py and test_bearer_clients.py, Java's in test_security_tools.py and test_bearer.py;
-docs/security.md has the table.
+tests/security/test_clients.py and test_bearer_clients.py, Java's with tokens in test_bearer.py; docs/security.md has
+the table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
+from halfmoon.securing.clients import as_file, java
+from halfmoon.securing.properties import Security
+from tests.interop.java_programs import jars
 from tests.security.acting import rule
 from tests.security.authority import Authority
 from tests.security.conftest import Secure, Secured
@@ -29,6 +33,15 @@ TOPIC, GROUP, MESSAGES = "orders", "billing", 10
 RIGHTS = (f"create topic {TOPIC}", f"write topic {TOPIC}", f"read topic {TOPIC}", f"read group {GROUP}")
 PASSWORDS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 WELL = [f"sent {MESSAGES}", f"received {MESSAGES}"]
+KCATS_WORDS = {
+    "SASL authentication error": "authentication", "Topic authorization failed": "topic",
+    "is not allowed to describe group": "group",
+}  # fmt: skip
+"""By what it prints: librdkafka's words for an error code, or those of the broker where it sends some."""
+JAVAS_WORDS = {
+    "SaslAuthenticationException": "authentication", "TopicAuthorizationException": "topic",
+    "GroupAuthorizationException": "group",
+}  # fmt: skip
 PROGRAM = Path(__file__).parent / "go" / "secured"
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
@@ -65,12 +78,6 @@ class Go:
 class Kcat:
     """Says what the program of Go says."""
 
-    REFUSED = {
-        "SASL authentication error": "authentication", "Topic authorization failed": "topic",
-        "is not allowed to describe group": "group",
-    }  # fmt: skip
-    """By what it prints: librdkafka's words for an error code, or those of the broker where it sends some."""
-
     def __init__(self, program: str) -> None:
         self._program = program
 
@@ -98,11 +105,58 @@ class Kcat:
             command = [self._program, *given, *arguments]
             done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
             if done.returncode != 0:
-                (refused,) = {kind for words, kind in self.REFUSED.items() if words in done.stderr}
+                (refused,) = {kind for words, kind in KCATS_WORDS.items() if words in done.stderr}
                 return [*lines, f"refused {refused}"]
             assert done.stdout == ("" if stdin else values)
             lines.append(well)
         return lines
+
+
+class Java:
+    """By Kafka's own tools. Says what the program of Go says."""
+
+    TOOLS = "org.apache.kafka.tools"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars('kafka')}/*"]
+
+    def __call__(self, found: Secured, login: Login) -> list[str]:
+        text = Path(found.authority.path).read_text() if found.tls else ""
+        protocol = ("SASL_" if login.mechanism else "") + ("SSL" if found.tls else "PLAINTEXT")
+        chain, key = map(self._pem, ((login.pair or {}).get("cert"), (login.pair or {}).get("key")))
+        security = Security(protocol, login.mechanism, "alice", login.password, authorities=text, chain=chain, key=key)
+        file = self._folder / "client.properties"
+        file.write_text(as_file({**java(security), "max.block.ms": "20000", "auto.offset.reset": "earliest"}))
+        at = ("--bootstrap-server", found.broker.bootstrap_servers, "--command-config", str(file), "--topic", TOPIC)
+        count = ("--num-records", str(MESSAGES))
+        lines: list[str] = []
+        for tool, arguments, well in (
+            ("ProducerPerformance", ("--record-size", "10", "--throughput", "-1"), f"sent {MESSAGES}"),
+            ("ConsumerPerformance", ("--group", GROUP, "--timeout", "20000"), f"received {MESSAGES}"),
+        ):
+            command = [*self._command, f"{self.TOOLS}.{tool}", *at, *count, *arguments]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+            said = done.stdout + done.stderr
+            refused = {kind for words, kind in JAVAS_WORDS.items() if words in said}
+            if refused:
+                return [*lines, *(f"refused {kind}" for kind in refused)]
+            assert done.returncode == 0, said[-3_000:]
+            came = done.stdout.splitlines()[-1].split(", ")  # of ConsumerPerformance: the fifth column is their number
+            assert came[0] == f"{MESSAGES} records sent" or came[4] == str(MESSAGES), said[-3_000:]
+            lines.append(well)
+        return lines
+
+    def _pem(self, path: str | None) -> str:
+        """A key as PKCS#8, which is all that Java reads."""
+        if path is None:
+            return ""
+        data = Path(path).read_bytes()
+        if b"PRIVATE KEY" not in data:
+            return data.decode()
+        return load_pem_private_key(data, None).private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+        ).decode()  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +168,10 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(program)
 
 
-@pytest.fixture(params=["kcat", "franz", "sarama"])
-def client(request: pytest.FixtureRequest) -> Callable[[Secured, Login], list[str]]:
+@pytest.fixture(params=["kcat", "franz", "sarama", "java"])
+def client(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Secured, Login], list[str]]:
+    if request.param == "java":
+        return Java(tmp_path)
     if request.param != "kcat":
         return Go(request.getfixturevalue("program"), request.param)
     found = shutil.which("kcat") or shutil.which("kafkacat")
@@ -173,9 +229,7 @@ def test_by_token(secured: Secure, provider: Provider, client: Any, tls: bool) -
 
 
 @pytest.mark.parametrize("client", ["franz", "sarama"], indirect=True)
-def test_a_token_for_somebody_else_is_an_authentication_error(
-    secured: Secure, provider: Provider, client: Any
-) -> None:
+def test_a_token_for_somebody_else_is_an_authentication_error(secured: Secure, provider: Provider, client: Any) -> None:
     found = secured("OAUTHBEARER", tls=True, security={"oauth": provider.settings()})
     allow(found, *RIGHTS)
     assert client(found, Login("OAUTHBEARER", token=provider.token(aud="other"))) == ["refused authentication"]

@@ -74,5 +74,5 @@ def test_what_is_wrong_is_said(spark, login: Login, monkeypatch: pytest.MonkeyPa
     with pytest.raises(PipelineError, match=r"(?i)authoriz"):
         read_topic(spark, "orders", bootstrap=there)
     monkeypatch.setattr(admin, "REQUEST_TIMEOUT_S", 2)
-    with pytest.raises(PipelineError, match="cannot log in at 127.0.0.1:[0-9]+: .*invalid_client"):
+    with pytest.raises(PipelineError, match=r"cannot log in at .*invalid_client"):
         read_topic(spark, "orders", bootstrap=login("write topic other", secret="wrong"))
