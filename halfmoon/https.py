@@ -26,8 +26,8 @@ def request(
     most_bytes: int = 64 << 10,
     timeout_s: float = TIMEOUT_S,
 ) -> bytes:
-    """The body of a 200. `ca`: a PEM file with the authorities of the other end's certificate, `authorities`: the same as
-    a text; without both: the machine's. `body`: is posted. The time is that of all together, except for the name's
+    """The body of a 200. `ca`: a PEM file with the authorities of the other end's certificate, `authorities`: the same
+    as a text; without both: the machine's. `body`: is posted. The time is that of all together, except for the name's
     look-up. Raises HttpsError."""
     parts = urlsplit(url)
     if parts.scheme != "https" or parts.hostname is None:

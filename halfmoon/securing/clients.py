@@ -1,4 +1,5 @@
-"""`Security` as those take it who connect: sockets and asyncio, kafka-python and aiokafka, librdkafka, Java and Spark.
+"""`Security` as those take it who connect: sockets and asyncio, kafka-python and aiokafka, librdkafka, Java and Spark,
+halfmoon.client.
 
 Certificates and keys go along as texts: whoever gets a configuration needs no file, on another machine either.
 """
@@ -15,7 +16,7 @@ from typing import Any
 
 from halfmoon.securing.access_tokens import ENDPOINT, OauthLogin, source_of
 from halfmoon.securing.errors import SecurityError
-from halfmoon.securing.properties import HANDLER, Security, login_module
+from halfmoon.securing.properties import ACCESS_KEY, HANDLER, SECRET_KEY, Security, login_module
 
 _BLOCK = "-----BEGIN {0}-----.*?-----END {0}-----"
 _CERTIFICATE = re.compile(_BLOCK.format("CERTIFICATE"), re.DOTALL)
@@ -149,6 +150,19 @@ def java(security: Security) -> dict[str, str]:
             settings["ssl.key.password"] = security.key_password
     if security.encrypts and not security.checks_name:
         settings["ssl.endpoint.identification.algorithm"] = ""
+    return settings
+
+
+def rocketmq(security: Security) -> dict[str, Any]:
+    """Options of halfmoon.client's clients. Empty where there is nothing to say. Raises SecurityError, where the file
+    says only how Kafka's clients log in, too."""
+    if security.mechanism and not security.access_key:
+        raise SecurityError(f"RocketMQ's protocol has no SASL: {ACCESS_KEY} and {SECRET_KEY} are missing")
+    settings: dict[str, Any] = {}
+    if security.access_key:
+        settings |= {"access_key": security.access_key, "secret_key": security.secret_key}
+    if security.encrypts:
+        settings["tls"] = context(security)
     return settings
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from confluent_kafka import KafkaException, Producer
 from cryptography.hazmat.primitives.serialization import (
@@ -16,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from halfmoon.securing.access_tokens import OauthLogin
-from halfmoon.securing.clients import as_file, context, java, kafka_python, librdkafka
+from halfmoon.securing.clients import as_file, context, java, kafka_python, librdkafka, rocketmq
 from halfmoon.securing.properties import PLAINTEXT, Security, SecurityError, parse
 from tests.security.authority import Authority
 
@@ -137,3 +138,16 @@ def test_an_access_token_in_a_file() -> None:
     assert parse(as_file(java(security))) == security
     with pytest.raises(SecurityError, match="no token from a file"):
         librdkafka(security)
+
+
+def test_rocketmqs_clients(authority: Authority) -> None:
+    assert rocketmq(PLAINTEXT) == {}
+    signed = Security(access_key="alice", secret_key="s")
+    assert rocketmq(signed) == {"access_key": "alice", "secret_key": "s"}
+    encrypted = rocketmq(Security("SSL", authorities=Path(authority.path).read_text()))
+    assert [*encrypted] == ["tls"]
+    assert len(encrypted["tls"].get_ca_certs()) == 1
+    login = Security("SASL_PLAINTEXT", "PLAIN", "alice", "s")
+    with pytest.raises(SecurityError, match=r"no SASL: rocketmq\.access\.key and rocketmq\.secret\.key are missing"):
+        rocketmq(login)
+    assert rocketmq(msgspec.structs.replace(login, access_key="alice", secret_key="s")) == rocketmq(signed)

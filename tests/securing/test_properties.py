@@ -65,6 +65,25 @@ def test_a_delegation_token() -> None:
     assert found.is_token
 
 
+def test_keys_of_rocketmqs_protocol(tmp_path: Path) -> None:
+    found = parsed("rocketmq.access.key=alice\nrocketmq.secret.key=s3cret")
+    assert found == Security(access_key="alice", secret_key="s3cret")
+    assert "s3cret" not in repr(found)
+    for wrong, said in (
+        ("rocketmq.access.key=alice", "rocketmq.access.key and rocketmq.secret.key belong together"),
+        ("rocketmq.secret.key=s\nrocketmq.access.key=", "neither is empty"),
+        ("rocketmq.acces.key=alice", "line 1: rocketmq.acces.key is unknown; did you mean rocketmq.access.key?"),
+    ):
+        with pytest.raises(ValueError, match=said.replace("?", r"\?")):
+            parsed(wrong)
+    file = tmp_path / "client.properties"
+    file.write_text("rocketmq.access.key=alice\nrocketmq.secret.key=s3cret")
+    file.chmod(0o644)
+    warnings: list[str] = []
+    read(file, warnings.append)
+    assert warnings == [f"others may read {file}, which has a password or a key: chmod 600 it"]
+
+
 def test_plain() -> None:
     found = parsed(
         "security.protocol=SASL_SSL\nsasl.mechanisms=PLAIN\n"
