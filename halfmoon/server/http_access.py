@@ -18,9 +18,8 @@ from halfmoon.adapters.tcp.access import CLUSTER, Access
 from halfmoon.auth import plain
 from halfmoon.auth.errors import AuthenticationError
 from halfmoon.auth.principal_rules import PrincipalRules
-from halfmoon.auth.principals import ANONYMOUS, Principal, user
+from halfmoon.auth.principals import ANONYMOUS, Principal
 from halfmoon.auth.scram import Found, Login, Mechanism
-from halfmoon.auth.x500 import subject
 from halfmoon.config.settings import Settings
 
 if TYPE_CHECKING:
@@ -102,8 +101,8 @@ class Visitors:
             return login.principal
         if certificate is not None and self._rules is not None:
             try:
-                return user(self._rules.apply(subject(certificate)))
-            except (AuthenticationError, ValueError) as error:
+                return self._rules.principal(certificate)
+            except AuthenticationError as error:
                 raise NotWhoTheySayError from error
         return ANONYMOUS
 
