@@ -1,4 +1,4 @@
-"""A RocketMQ client that neither signs nor shows a certificate is ANONYMOUS where access rules decide, on both ports."""
+"""A RocketMQ client that neither signs nor shows a certificate is ANONYMOUS where access rules decide."""
 
 from __future__ import annotations
 
