@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,8 +81,8 @@ class Kcat:
     def __init__(self, program: str) -> None:
         self._program = program
 
-    def __call__(self, found: Secured, login: Login) -> list[str]:
-        settings = {"bootstrap.servers": found.broker.bootstrap_servers, "message.timeout.ms": "10000"}
+    def __call__(self, found: Secured, login: Login, more: Mapping[str, str] | None = None) -> list[str]:
+        settings = {"bootstrap.servers": found.broker.bootstrap_servers, "message.timeout.ms": "10000", **(more or {})}
         if found.tls:
             settings["ssl.ca.location"] = found.authority.path
         if login.mechanism:
@@ -221,7 +221,7 @@ def test_a_missing_right_is_an_authorization_error(secured: Secure, client: Any,
 @pytest.mark.parametrize("client", ["franz", "sarama"], indirect=True)
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_by_token(secured: Secure, provider: Provider, client: Any, tls: bool) -> None:
-    """Who uses these brings tokens; kcat 1.7 has no way to be given one."""
+    """Who uses these brings tokens; kcat 1.7 is given none, and makes only such as no broker should take."""
     found = secured("OAUTHBEARER", tls=tls, security={"oauth": provider.settings()})
     allow(found, *RIGHTS)
     assert client(found, Login("OAUTHBEARER", token=provider.token())) == WELL
@@ -234,6 +234,18 @@ def test_a_token_for_somebody_else_is_an_authentication_error(secured: Secure, p
     allow(found, *RIGHTS)
     assert client(found, Login("OAUTHBEARER", token=provider.token(aud="other"))) == ["refused authentication"]
     assert results(found) == {("OAUTHBEARER", "failed")}
+
+
+@pytest.mark.parametrize("client", ["kcat"], indirect=True)
+def test_a_token_without_a_signature_is_an_authentication_error(
+    secured: Secure, provider: Provider, client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """librdkafka makes such ones itself: "alg": "none"."""
+    found = secured("OAUTHBEARER", tls=True, security={"oauth": provider.settings()})
+    made = {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=alice"}
+    assert client(found, Login("OAUTHBEARER"), made) == ["refused authentication"]
+    assert results(found) == {("OAUTHBEARER", "failed")}
+    assert "algorithm 'none' is not allowed" in caplog.text
 
 
 def test_by_certificate(secured: Secure, authority: Authority, client: Any) -> None:
