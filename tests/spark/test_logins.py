@@ -1,5 +1,5 @@
-"""The pipeline logs in by access tokens: the driver's librdkafka and Spark's Kafka client, each gets its own from the
-provider. The user has the rights that docs/pipeline.md names."""
+"""The pipeline logs in by access token, or by certificate. The driver's librdkafka and Spark's Kafka client do so for
+themselves. The user has the rights that docs/pipeline.md names; by password: test_secured.py."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from halfmoon.pipeline import Brokers, PipelineError, admin, read_stream, read_topic, write_topic
+from halfmoon.securing import Security
 from tests.security.acting import rule
+from tests.security.authority import Authority
 from tests.security.conftest import Secure, Secured
 from tests.security.conftest import authority as authority
 from tests.security.conftest import provider as provider
@@ -44,7 +47,7 @@ def login(found: Secured, provider: Provider, tmp_path: Path) -> Login:
     return made
 
 
-def test_reading_and_writing(spark, found: Secured, provider: Provider, login: Login, tmp_path: Path) -> None:
+def test_reading_and_writing_by_token(spark, found: Secured, provider: Provider, login: Login, tmp_path: Path) -> None:
     there = login("create topic orders", "write topic orders", "read topic orders")
     write_topic(spark.range(20).selectExpr("CAST(id AS STRING) AS value"), "orders", bootstrap=there)
     frame = read_topic(spark, "orders", bootstrap=there)
@@ -58,6 +61,22 @@ def test_reading_and_writing(spark, found: Secured, provider: Provider, login: L
     assert spark.table("by_token").count() == 20
     assert {(mechanism, result) for _, mechanism, result in found.app.kafka.authentications} == {("OAUTHBEARER", "ok")}
     assert all(body["scope"] == ["kafka"] for body in provider.bodies)
+
+
+def test_reading_and_writing_by_certificate(spark, secured: Secure, authority: Authority) -> None:
+    certificates = {"client_ca": authority.path, "client_auth": "require", "principal_rules": "RULE:^CN=(.*?),.*$/$1/"}
+    found = secured(listeners={"kafka": {"bind": "127.0.0.1:0", "tls": authority.pair("broker") | certificates}})
+    rights = ("create topic orders", "write topic orders", "read topic orders")
+    found.in_loop(lambda: found.app.node.acls.change([rule("client", right) for right in rights]))
+    pair = authority.pair("client")
+    key = load_pem_private_key(Path(pair["key"]).read_bytes(), None)
+    security = Security(
+        "SSL", authorities=Path(authority.path).read_text(), chain=Path(pair["cert"]).read_text(),
+        key=key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(),
+    )  # fmt: skip
+    there = Brokers(found.broker.bootstrap_servers, security=security)
+    write_topic(spark.range(20).selectExpr("CAST(id AS STRING) AS value"), "orders", bootstrap=there)
+    assert read_topic(spark, "orders", bootstrap=there).count() == 20
 
 
 def test_the_secret_is_not_shown(spark, login: Login, capfd: pytest.CaptureFixture[str]) -> None:
