@@ -20,20 +20,22 @@ def request(
     url: str,
     *,
     ca: str | None = None,
+    authorities: str = "",
     body: bytes | None = None,
     headers: Mapping[str, str] | None = None,
     most_bytes: int = 64 << 10,
     timeout_s: float = TIMEOUT_S,
 ) -> bytes:
-    """The body of a 200. `ca`: a PEM file with the authorities of the other end's certificate; None: the machine's.
-    `body`: is posted. The time is that of all together, except for the name's look-up. Raises HttpsError."""
+    """The body of a 200. `ca`: a PEM file with the authorities of the other end's certificate, `authorities`: the same
+    as a text; without both: the machine's. `body`: is posted. The time is that of all together, except for the name's
+    look-up. Raises HttpsError."""
     parts = urlsplit(url)
     if parts.scheme != "https" or parts.hostname is None:
         raise HttpsError(f"{url} is not https://HOST/PATH")
     is_over = threading.Event()
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        context = ssl.create_default_context(cafile=ca)
+        context = ssl.create_default_context(cafile=ca, cadata=authorities or None)
         plain = socket.create_connection((parts.hostname, parts.port or 443), timeout_s)
         with plain, context.wrap_socket(
             plain, server_hostname=parts.hostname, do_handshake_on_connect=False

@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from halfmoon.auth.errors import AuthenticationError
+from halfmoon.auth.principals import Principal, user
+from halfmoon.auth.x500 import subject
 from halfmoon.errors import StartError
 
 _RULE = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?).*?|(.*?)"
@@ -56,6 +58,11 @@ class PrincipalRules:
                 break
             return found
         raise AuthenticationError(f"no rule makes a user's name of {name!r}")
+
+    def principal(self, certificate: bytes) -> Principal:
+        """Of who has shown this certificate, in DER (Kafka: DefaultKafkaPrincipalBuilder). Raises
+        AuthenticationError."""
+        return user(self.apply(subject(certificate)))
 
 
 def _read(text: str) -> _Rule:

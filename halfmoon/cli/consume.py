@@ -27,6 +27,7 @@ from halfmoon.cli.options import (
     TagOption,
     refuse_address_of_another,
 )
+from halfmoon.cli.rocketmq_connect import client_options
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer
@@ -105,7 +106,7 @@ def consume(
             wanted = rocketmq_consume.Wanted(
                 topics, partitions, start, exit_at_end, count, last, group, tag, sql, language
             )
-            _print(rocketmq_consume.read(namesrv, wanted), formatter, count)
+            _print(rocketmq_consume.read(client_options(namesrv, brokers), wanted), formatter, count)
             return
         with consumer(brokers, **settings) as client, AwayWatch(brokers.tcp_servers(), output.note, brokers.security):
             found = reading.partitions_of(client, topics, partitions)

@@ -28,6 +28,7 @@ from halfmoon.cli.options import (
     refuse_address_of_another,
     time_ms,
 )
+from halfmoon.cli.rocketmq_connect import client_options
 
 if TYPE_CHECKING:
     from kafka import KafkaProducer
@@ -108,7 +109,8 @@ def produce(
     split = None if key_delimiter is None else unescape(key_delimiter)
     messages = (to_message(number, text, common, split, null, as_json) for number, text in enumerate(lines, 1))
     if protocol is Protocol.ROCKETMQ:
-        sent, partitions = rocketmq_produce.send_all(namesrv, topic, partition, messages, result)
+        at = client_options(namesrv, brokers)
+        sent, partitions = rocketmq_produce.send_all(at, topic, partition, messages, result)
     else:
         settings = {
             "compression_type": None if compression is Compression.NONE else compression.value,

@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from halfmoon.cli.brokers import addresses
+from halfmoon.cli.brokers import Brokers, addresses
 from halfmoon.cli.connect import reach
 from halfmoon.cli.errors import CliError, one_line
 
@@ -62,6 +63,15 @@ def explained() -> Iterator[Troubles]:
         raise CliError(one_line(error)) from error
     finally:
         log.removeHandler(troubles)
+
+
+def client_options(namesrv: str, brokers: Brokers) -> dict[str, Any]:
+    """Where the client begins, and what `--command-config` says of it. Raises CliError, SecurityError, OSError."""
+    if brokers.command_config is None:
+        return {"namesrv": name_servers(namesrv)}
+    from halfmoon.securing.clients import rocketmq
+
+    return {"namesrv": name_servers(namesrv), **rocketmq(brokers.security)}
 
 
 def name_servers(namesrv: str) -> list[str]:

@@ -6,7 +6,7 @@ Without a group each queue is pulled from one offset to another; a member of a g
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from halfmoon.cli.connect import CLIENT_ID, RETRY_FOR_S, RETRY_PAUSE_S
 from halfmoon.cli.errors import CliError
 from halfmoon.cli.reading import MAX_RECORDS, POLL_MS, Start
-from halfmoon.cli.rocketmq_connect import Troubles, explained, name_servers
+from halfmoon.cli.rocketmq_connect import Troubles, explained
 from halfmoon.cli.rocketmq_message import Record, to_record
 
 if TYPE_CHECKING:
@@ -55,23 +55,21 @@ class Wanted:
         return {"expression": expression, "language": name.strip()}
 
 
-def read(namesrv: str, wanted: Wanted) -> Iterator[list[Record]]:
+def read(at: Mapping[str, Any], wanted: Wanted) -> Iterator[list[Record]]:
     """Lists of records, until there are as many as are wanted, or the end is reached; for ever if neither is asked for.
-    Raises CliError."""
+    `at`: options of the client, as of `client_options`. Raises CliError."""
     from halfmoon.client import PullConsumer
 
-    with explained() as troubles:
-        servers = name_servers(namesrv)
-        with PullConsumer(CLIENT_ID, namesrv=servers) as client:
-            queues = _queues(client, wanted)
-            if wanted.group is not None:
-                yield from _read_group(servers, wanted.group, wanted, client, troubles)
-            elif wanted.last is not None:
-                yield _newest(client, queues, wanted.last)
-            else:
-                start = {queue: _first(client, queue, wanted.start) for queue in queues}
-                end = {queue: client.max_offset(queue) for queue in queues} if wanted.exit_at_end else None
-                yield from _read(partial(_pull, client, wanted.expression), start, end, wanted.count)
+    with explained() as troubles, PullConsumer(CLIENT_ID, **at) as client:
+        queues = _queues(client, wanted)
+        if wanted.group is not None:
+            yield from _read_group(at, wanted.group, wanted, client, troubles)
+        elif wanted.last is not None:
+            yield _newest(client, queues, wanted.last)
+        else:
+            start = {queue: _first(client, queue, wanted.start) for queue in queues}
+            end = {queue: client.max_offset(queue) for queue in queues} if wanted.exit_at_end else None
+            yield from _read(partial(_pull, client, wanted.expression), start, end, wanted.count)
 
 
 def _queues(client: PullConsumer, wanted: Wanted) -> list[Queue]:
@@ -174,7 +172,7 @@ def _read(
 
 
 def _read_group(
-    servers: list[str], group: str, wanted: Wanted, client: PullConsumer, troubles: Troubles
+    at: Mapping[str, Any], group: str, wanted: Wanted, client: PullConsumer, troubles: Troubles
 ) -> Iterator[list[Record]]:
     """Lists of records of the queues that the group gives us.
 
@@ -186,7 +184,7 @@ def _read_group(
     options: dict[str, Any] = {"auto_commit": False, "pull_batch_size": MOST, "consume_from": ConsumeFrom.FIRST}
     if wanted.exit_at_end:
         options["hold_ms"] = BRIEF_HOLD_MS
-    member = LitePullConsumer(group, namesrv=servers, **options)
+    member = LitePullConsumer(group, **at, **options)
     for topic in wanted.topics:
         member.subscribe(topic, **wanted.expression)
     with member:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from halfmoon.cli import outcomes, output
 from halfmoon.cli.connect import CLIENT_ID
 from halfmoon.cli.errors import CliError, one_line
 from halfmoon.cli.options import Output
-from halfmoon.cli.rocketmq_connect import explained, name_servers
+from halfmoon.cli.rocketmq_connect import explained
 from halfmoon.cli.rocketmq_lanes import Lanes, Stored
 from halfmoon.cli.rocketmq_message import text_of, to_message
 
@@ -33,11 +33,11 @@ ANSWER_TIMEOUT_S = 120.0
 
 
 def send_all(
-    namesrv: str, topic: str, partition: int | None, messages: Iterator[Message], result: Output
+    at: Mapping[str, Any], topic: str, partition: int | None, messages: Iterator[Message], result: Output
 ) -> tuple[int, set[int]]:
     """Send everything; (messages acknowledged, the queues they went to). The first failure ends it with CliError.
 
-    Messages with one key go to one queue, in order.
+    `at`: as of `client_options`. Messages with one key go to one queue, in order.
     """
     from halfmoon.client import ClientError, Producer, SendStatus
 
@@ -95,7 +95,7 @@ def send_all(
             while unanswered:
                 settle()
 
-    with explained(), Producer(CLIENT_ID, namesrv=name_servers(namesrv), **options) as producer:
+    with explained(), Producer(CLIENT_ID, **at, **options) as producer:
         try:
             take_all(producer, _queues(producer, topic, partition))
         except KeyboardInterrupt:

@@ -20,22 +20,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, field
 
-from halfmoon.config.disk_settings import CleanerSettings, ScrubberSettings
 from halfmoon.config.exposure import MOST_LISTENERS, check_listeners
 from halfmoon.config.listener_settings import KafkaListener, ListenerSettings
+from halfmoon.config.log_settings import LogSettings
 from halfmoon.config.sections import Given, Section, SettingError, decode_section, leaves, suggestion
 from halfmoon.config.security_settings import SecuritySettings
 from halfmoon.config.share_settings import ShareSettings
-from halfmoon.config.units import (
-    DURATION,
-    SIZE,
-    Duration,
-    PositiveDuration,
-    PositiveSize,
-    Size,
-    format_duration,
-    format_size,
-)
+from halfmoon.config.units import DURATION, SIZE, Duration, PositiveDuration, PositiveSize, format_duration, format_size
 from halfmoon.config.yaml_file import read_yaml
 from halfmoon.errors import StartError
 
@@ -44,7 +35,6 @@ EXTENSION_SECTIONS = ("views",)
 """Top-level sections that the core leaves to a plugin; refused when no loaded plugin claims them."""
 
 PositiveInt = Annotated[int, Meta(ge=1)]
-SegmentSize = Annotated[int, Meta(ge=64 << 10, le=2 << 30, extra={"unit": SIZE})]
 
 
 NEW_NODE = 1
@@ -57,31 +47,6 @@ class NodeSettings(Section, frozen=True, kw_only=True):
     id: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     """None: what the data directory says, NEW_NODE where it is new. Filled in when the directory is opened."""
     data_dir: Annotated[str, Meta(min_length=1)] = "./data"
-
-
-class LogSettings(Section, frozen=True, kw_only=True):
-    """The commitlog: files, durability, retention."""
-
-    segment_bytes: SegmentSize = 1 << 30
-    flush: Literal["sync", "interval"] = "sync"
-    flush_interval_ms: PositiveDuration = 100
-    flush_bytes: PositiveSize = 32 << 20
-    retention_ms: Duration | None = 7 * 86_400_000
-    """Counts from store time; None keeps for ever."""
-    retention_bytes: Size | None = None
-    """Per partition."""
-    validate: Literal["header", "records"] = "records"
-    low_disk_bytes: Size | None = None
-    """Record batches are refused when less is free; None: two segments of the next one's size, so that control frames
-    still fit."""
-    index_checkpoint_bytes: PositiveSize = 64 << 20
-    hot_bytes: Size = 128 << 20
-    """Reads this near the log's end are served from the mapped file in the loop; older ones in a thread if they have
-    to wait for the disk."""
-    cold_bytes: Size | None = None
-    """So much of what was read from the disk stays in the page cache; None means a quarter of the memory."""
-    cleaner: CleanerSettings = CleanerSettings()
-    scrubber: ScrubberSettings = ScrubberSettings()
 
 
 class LoggingSettings(Section, frozen=True, kw_only=True):

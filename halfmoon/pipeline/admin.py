@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -28,6 +29,7 @@ REQUEST_TIMEOUT_S = 20
 POLL_S = 0.05
 _GRACE_S = 5
 """The client's own word that nobody answers says more than that it has not come."""
+_MOST_HEARD = 100
 
 PartitionOffsets = dict[int, int]
 """{partition: offset}"""
@@ -43,9 +45,11 @@ class Admin:
     def __init__(self, bootstrap: Bootstrap = None) -> None:
         self.brokers = brokers(bootstrap)
         self.bootstrap = self.brokers.servers
+        self._heard: deque[KafkaError] = deque(maxlen=_MOST_HEARD)
         # Without a strategy: librdkafka's, when the only broker goes away for a moment, forgets it together with the
         # requests that wait for it, and these are answered by nothing but their timeout.
-        self._client = AdminClient(self.brokers.confluent(metadata_recovery_strategy="none"))
+        config = self.brokers.confluent(metadata_recovery_strategy="none")
+        self._client = AdminClient(config | {"error_cb": self._heard.append})
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -172,14 +176,14 @@ class Admin:
             if _code(refused) == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise PipelineError(f"there is no topic {topic!r} at {self.bootstrap}") from None
             if _code(refused) in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
-                raise PipelineError(f"no broker answers at {self.bootstrap}") from None
+                raise self._no_answer() from None
             raise
 
     def _metadata(self, topic: str | None = None) -> Any:
         try:
             return self._client.list_topics(*([topic] if topic else []), timeout=REQUEST_TIMEOUT_S)
         except KafkaException as failed:
-            raise PipelineError(f"no broker answers at {self.bootstrap}: {failed.args[0].str()}") from None
+            raise self._no_answer(f": {failed.args[0].str()}") from None
 
     def _result(self, future: Future[ResultT], what: str) -> ResultT:
         try:
@@ -187,7 +191,15 @@ class Admin:
         except KafkaException as failed:
             raise PipelineError(f"cannot {what}: {failed.args[0].str()}") from failed
         except TimeoutError:
-            raise PipelineError(f"no broker answers at {self.bootstrap}: cannot {what}") from None
+            raise self._no_answer(f": cannot {what}") from None
+
+    def _no_answer(self, reason: str = "") -> PipelineError:
+        """The client tries again for as long as it may, and says beside why it was not let in."""
+        self._client.poll(0)
+        refused = next((each.str() for each in self._heard if each.code() == KafkaError._AUTHENTICATION), None)
+        if refused is None:
+            return PipelineError(f"no broker answers at {self.bootstrap}{reason}")
+        return PipelineError(f"cannot log in at {self.bootstrap}: {refused}")
 
 
 def regular_expression(text: str) -> re.Pattern[str]:

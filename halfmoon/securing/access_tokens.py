@@ -30,8 +30,8 @@ class OauthLogin(msgspec.Struct, frozen=True):
     client_id: str = ""
     client_secret: str = ""
     scope: str = ""
-    ca: str | None = None
-    """PEM file: authorities of the endpoint's certificate; None: those of the machine."""
+    authorities: str = ""
+    """In PEM: by which the endpoint's certificate is verified; empty: those of this machine."""
     extensions: tuple[tuple[str, str], ...] = ()
     """Of SASL's."""
 
@@ -78,7 +78,9 @@ class TokenSource:
         secret = base64.b64encode(f"{login.client_id}:{login.client_secret}".encode()).decode()
         headers = {"Authorization": f"Basic {secret}", "Content-Type": "application/x-www-form-urlencoded"}
         try:
-            answer = https.request(login.endpoint, ca=login.ca, body=urlencode(fields).encode(), headers=headers)
+            answer = https.request(
+                login.endpoint, authorities=login.authorities, body=urlencode(fields).encode(), headers=headers
+            )
             return msgspec.json.decode(answer, type=_Said)
         except (https.HttpsError, msgspec.DecodeError) as error:
             raise SecurityError(f"no access token from {login.endpoint}: {error}") from None

@@ -1,4 +1,5 @@
-"""`Security` as those take it who connect: sockets and asyncio, kafka-python and aiokafka, librdkafka, Java and Spark.
+"""`Security` as those take it who connect: sockets and asyncio, kafka-python and aiokafka, librdkafka, Java and Spark,
+halfmoon.client.
 
 Certificates and keys go along as texts: whoever gets a configuration needs no file, on another machine either.
 """
@@ -13,13 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from halfmoon.securing.access_tokens import OauthLogin, source_of
+from halfmoon.securing.access_tokens import ENDPOINT, OauthLogin, source_of
 from halfmoon.securing.errors import SecurityError
-from halfmoon.securing.properties import Security, login_module
+from halfmoon.securing.properties import ACCESS_KEY, HANDLER, SECRET_KEY, Security, login_module
 
 _BLOCK = "-----BEGIN {0}-----.*?-----END {0}-----"
 _CERTIFICATE = re.compile(_BLOCK.format("CERTIFICATE"), re.DOTALL)
 _KEY = re.compile("-----BEGIN ([A-Z0-9 ]*)PRIVATE KEY-----.*?-----END \\1PRIVATE KEY-----", re.DOTALL)
+_TOKENS_OF_JAVA = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
 _JAAS_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r"})
 _FILE_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\f": r"\f"})
 
@@ -81,11 +83,12 @@ def librdkafka(security: Security) -> dict[str, Any]:
     """A part of the configuration of confluent-kafka's clients, and of whatever else is built on librdkafka. Empty
     where there is nothing to say. Raises SecurityError."""
     _refuse_token(security, "librdkafka")
-    _refuse_oauth(security)
     settings: dict[str, Any] = {}
     if security.protocol != "PLAINTEXT":
         settings["security.protocol"] = security.protocol
-    if security.mechanism:
+    if security.oauth is not None:
+        settings |= _librdkafkas_oidc(security.oauth)
+    elif security.mechanism:
         settings |= {
             "sasl.mechanism": security.mechanism,
             "sasl.username": security.username,
@@ -102,15 +105,36 @@ def librdkafka(security: Security) -> dict[str, Any]:
     return settings
 
 
+def _librdkafkas_oidc(login: OauthLogin) -> dict[str, Any]:
+    """It gets tokens itself. Raises SecurityError."""
+    if login.endpoint.startswith("file:"):
+        raise SecurityError(f"librdkafka reads no token from a file: {ENDPOINT} has to be https://… here")
+    settings = {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        ENDPOINT: login.endpoint,
+        "sasl.oauthbearer.client.id": login.client_id,
+        "sasl.oauthbearer.client.secret": login.client_secret,
+    }
+    if login.scope:
+        settings["sasl.oauthbearer.scope"] = login.scope
+    if login.extensions:
+        settings["sasl.oauthbearer.extensions"] = ",".join(f"{name}={value}" for name, value in login.extensions)
+    if login.authorities:
+        settings["https.ca.pem"] = _certificates(login.authorities)
+    return settings
+
+
 def java(security: Security) -> dict[str, str]:
     """As properties of Kafka's Java clients, without a file beside them. Empty where there is nothing to say. Raises
     SecurityError for a private key that Java cannot read."""
-    _refuse_oauth(security)
     settings: dict[str, str] = {}
     if security.protocol != "PLAINTEXT":
         settings["security.protocol"] = security.protocol
     if security.mechanism:
         settings |= {"sasl.mechanism": security.mechanism, "sasl.jaas.config": jaas(security)}
+    if security.oauth is not None:
+        settings |= {ENDPOINT: security.oauth.endpoint, HANDLER: _TOKENS_OF_JAVA}
     if security.authorities:
         settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _certificates(security.authorities)}
     if security.chain:
@@ -129,13 +153,42 @@ def java(security: Security) -> dict[str, str]:
     return settings
 
 
+def rocketmq(security: Security) -> dict[str, Any]:
+    """Options of halfmoon.client's clients. Empty where there is nothing to say. Raises SecurityError, where the file
+    says only how Kafka's clients log in, too."""
+    if security.mechanism and not security.access_key:
+        raise SecurityError(f"RocketMQ's protocol has no SASL: {ACCESS_KEY} and {SECRET_KEY} are missing")
+    settings: dict[str, Any] = {}
+    if security.access_key:
+        settings |= {"access_key": security.access_key, "secret_key": security.secret_key}
+    if security.encrypts:
+        settings["tls"] = context(security)
+    return settings
+
+
 def jaas(security: Security) -> str:
-    """Of `sasl.jaas.config`: the value that says name and password."""
-    options = {"username": security.username, "password": security.password}
+    """Of `sasl.jaas.config`: the value that says name and password, or who asks for access tokens."""
+    if security.oauth is not None:
+        options = _of_tokens(security.oauth)
+    else:
+        options = {"username": security.username, "password": security.password}
     if security.is_token:
         options["tokenauth"] = "true"
     said = " ".join(f'{name}="{value.translate(_JAAS_ESCAPES)}"' for name, value in options.items())
     return f"{login_module(security.mechanism)} required {said};"
+
+
+def _of_tokens(login: OauthLogin) -> dict[str, str]:
+    """For Kafka's clients from 3.4 on: those that Spark brings know no properties for this (they are of 4.1, KIP-1139).
+    What encrypts the way to the endpoint stands here in all of them."""
+    options = {"clientId": login.client_id, "clientSecret": login.client_secret, "scope": login.scope}
+    if login.authorities:
+        options |= {
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.certificates": _certificates(login.authorities),
+        }
+    options |= {f"extension_{name}": value for name, value in login.extensions}
+    return {name: value for name, value in options.items() if value}
 
 
 def as_file(properties: Mapping[str, str]) -> str:
@@ -171,11 +224,6 @@ def _no_password() -> str:
 def _refuse_token(security: Security, library: str) -> None:
     if security.is_token:
         raise SecurityError(f"{library} cannot log in with a delegation token: use a user's password here")
-
-
-def _refuse_oauth(security: Security) -> None:
-    if security.oauth is not None:
-        raise SecurityError("OAUTHBEARER is for commands that do not start Spark: use a user's password here")
 
 
 def _certificates(text: str) -> str:

@@ -1,6 +1,7 @@
 """The file of `--command-config`: how a client encrypts, and who it is.
 
-Names are Java's (client.properties of Kafka's own tools), and librdkafka's where those differ. The format is that of
+Names are Java's (client.properties of Kafka's own tools), and librdkafka's where those differ; those that begin with
+`rocketmq.` are ours. The format is that of
 java.util.Properties. All of it is read once, into one `Security`; files that it names are read, too.
 
 What nobody obeys is worse than nothing: what is of no use to this connection is refused, and so is what looks like a
@@ -57,11 +58,16 @@ CLIENT_SECRET = (f"{OAUTH}client.credentials.client.secret", f"{OAUTH}client.sec
 SCOPE = f"{OAUTH}scope"
 METHOD = f"{OAUTH}method"
 HTTPS_CA = "https.ca.location"
-PASSED_OVER = ("sasl.login.callback.handler.class", f"{OAUTH}jwt.retriever.class")
+ROCKETMQ = "rocketmq."
+ACCESS_KEY, SECRET_KEY = f"{ROCKETMQ}access.key", f"{ROCKETMQ}secret.key"
+"""By which RocketMQ's protocol signs requests. Kafka's clients pass them over."""
+HANDLER = "sasl.login.callback.handler.class"
+PASSED_OVER = (HANDLER, f"{OAUTH}jwt.retriever.class")
 """What Java needs to be told, and nobody else, for what is done here anyway."""
 KNOWN = (
     PROTOCOL, MECHANISM, "sasl.mechanisms", JAAS, USERNAME, PASSWORD, IDENTIFICATION, KEY_PASSWORD,
     ENDPOINT, *CLIENT_ID, *CLIENT_SECRET, SCOPE, METHOD, HTTPS_CA, *PASSED_OVER,
+    ACCESS_KEY, SECRET_KEY,
     *(f"{store}.{what}" for store in STORES for what in ("type", "password")),
     *(name for places in (TEXTS, FILES) for names in places.values() for name in names),
 )  # fmt: skip
@@ -91,6 +97,9 @@ class Security(msgspec.Struct, frozen=True):
     key_password: str | None = None
     checks_name: bool = True
     """Whether the broker's certificate has to be of the host that was asked for."""
+    access_key: str = ""
+    """A user, and the secret by which RocketMQ's protocol signs requests; empty: it does not."""
+    secret_key: str = ""
 
     @property
     def encrypts(self) -> bool:
@@ -126,7 +135,9 @@ def read(file: Path, note: Callable[[str], object] = logger.warning) -> Security
         raise SecurityError(f"{file}: not UTF-8") from None
     except ValueError as error:
         raise SecurityError(f"{file}: {error}") from None
-    has_secret = found.password or found.key or (found.oauth is not None and found.oauth.client_secret)
+    has_secret = (
+        found.password or found.key or found.secret_key or (found.oauth is not None and found.oauth.client_secret)
+    )
     if has_secret and file.stat().st_mode & 0o077:
         note(f"others may read {file}, which has a password or a key: chmod 600 it")
     return found
@@ -140,18 +151,22 @@ def parse(
     for name in [name for name in found if name not in KNOWN]:
         _unknown(name, found.pop(name).line, warn)
     protocol = _choice(found, PROTOCOL, PROTOCOLS, "PLAINTEXT")
-    login = _login(found) if protocol.startswith("SASL") else _Login()
-    texts = _stores(found, read_file or _read_pem)
+    reading = read_file or _read_pem
+    login = _login(found, reading) if protocol.startswith("SASL") else _Login()
+    texts = _stores(found, reading)
     identification = found.get(IDENTIFICATION, _Property(0, "https"))
     if identification.value not in ("https", "", "none"):
         raise ValueError(f"line {identification.line}: {IDENTIFICATION} is https, or empty")
     security = Security(
         protocol, *login, **texts, key_password=_value(found, KEY_PASSWORD),
-        checks_name=identification.value == "https",
+        checks_name=identification.value == "https", access_key=_value(found, ACCESS_KEY) or "",
+        secret_key=_value(found, SECRET_KEY) or "",
     )  # fmt: skip
     _refuse_idle(found, security)
     if bool(security.chain) != bool(security.key):
         raise ValueError("a certificate of the client's needs its private key, and a key its certificate")
+    if bool(security.access_key) != bool(security.secret_key):
+        raise ValueError(f"{ACCESS_KEY} and {SECRET_KEY} belong together, and neither is empty")
     return security
 
 
@@ -162,6 +177,8 @@ def _unknown(name: str, line: int, warn: Callable[[str], object]) -> None:
     hint = f"; did you mean {near[0]}?" if near else ""
     if is_security and name not in KAFKAS:
         raise ValueError(f"line {line}: {name} is no property of Kafka's{hint}")
+    if name.startswith(ROCKETMQ):
+        raise ValueError(f"line {line}: {name} is unknown{hint}")
     warn(f"line {line}: {name} has no effect here{'' if is_security else hint}")
 
 
@@ -202,7 +219,7 @@ def _choice(found: Mapping[str, _Property], name: str, choices: tuple[str, ...],
     return value.strip().upper()
 
 
-def _login(found: dict[str, _Property]) -> _Login:
+def _login(found: dict[str, _Property], read_file: Callable[[str], str]) -> _Login:
     if "sasl.mechanisms" in found:
         found.setdefault(MECHANISM, found["sasl.mechanisms"])
     if MECHANISM not in found:
@@ -210,7 +227,7 @@ def _login(found: dict[str, _Property]) -> _Login:
     mechanism = _choice(found, MECHANISM, LOGINS, "")
     options = _jaas(*found[JAAS], mechanism) if JAAS in found else {}
     if mechanism == BEARER:
-        return _Login(mechanism, oauth=_oauth(found, options))
+        return _Login(mechanism, oauth=_oauth(found, options, read_file))
     username = options.get("username", _value(found, USERNAME))
     password = options.get("password", _value(found, PASSWORD))
     if not username or not password:
@@ -219,7 +236,7 @@ def _login(found: dict[str, _Property]) -> _Login:
     return _Login(mechanism, username, password, is_token)
 
 
-def _oauth(found: Mapping[str, _Property], options: Mapping[str, str]) -> OauthLogin:
+def _oauth(found: Mapping[str, _Property], options: Mapping[str, str], read_file: Callable[[str], str]) -> OauthLogin:
     """Properties go before what JAAS says, as in Kafka (ConfigOrJaas)."""
     endpoint = found.get(ENDPOINT)
     if endpoint is None:
@@ -236,9 +253,11 @@ def _oauth(found: Mapping[str, _Property], options: Mapping[str, str]) -> OauthL
     extensions = {
         name.removeprefix("extension_"): value for name, value in options.items() if name.startswith("extension_")
     }
+    ca = _value(found, HTTPS_CA) or options.get("ssl.truststore.location")
+    authorities = read_file(ca) if ca else options.get("ssl.truststore.certificates", "")
     return OauthLogin(
-        endpoint.value, client_id, secret, _value(found, SCOPE) or options.get("scope", ""),
-        _value(found, HTTPS_CA) or options.get("ssl.truststore.location"), tuple(extensions.items()),
+        endpoint.value, client_id, secret, _value(found, SCOPE) or options.get("scope", ""), authorities,
+        tuple(extensions.items()),
     )  # fmt: skip
 
 

@@ -18,9 +18,8 @@ from halfmoon.adapters.tcp.access import CLUSTER, Access
 from halfmoon.auth import plain
 from halfmoon.auth.errors import AuthenticationError
 from halfmoon.auth.principal_rules import PrincipalRules
-from halfmoon.auth.principals import ANONYMOUS, Principal, user
+from halfmoon.auth.principals import ANONYMOUS, Principal
 from halfmoon.auth.scram import Found, Login, Mechanism
-from halfmoon.auth.x500 import subject
 from halfmoon.config.settings import Settings
 from halfmoon.services.audit.lines import Who
 from halfmoon.services.audit.service import Audit
@@ -128,8 +127,8 @@ class Visitors:
             return login.principal, mechanism
         if certificate is not None and self._rules is not None:
             try:
-                principal = user(self._rules.apply(subject(certificate)))
-            except (AuthenticationError, ValueError) as error:
+                principal = self._rules.principal(certificate)
+            except AuthenticationError as error:
                 self._failed(TLS, host, error)
                 raise NotWhoTheySayError from error
             self._is_let_in(principal, TLS, host)

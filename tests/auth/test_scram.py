@@ -206,6 +206,20 @@ def test_a_client_that_could_bind_channels_and_believes_that_we_cannot_is_let_in
         again.final(final)
 
 
+def test_a_client_that_sends_its_nonce_twice_is_let_in():
+    """librdkafka before 2.6.1."""
+    served = server(SHA_256)
+    challenge = served.first(b"n,,n=alice,r=cn").decode()
+    signed = "c=biws,r=cncnserver-nonce"
+    salted = scram.salted_password(SHA_256, PASSWORD, SALT, 4096)
+    client_key = scram.hmac.digest(salted, b"Client Key", "sha256")
+    proven = f"n=alice,r=cn,{challenge},{signed}".encode()
+    proof = scram._xor(client_key, scram.hmac.digest(CREDENTIALS[SHA_256].stored_key, proven, "sha256"))
+
+    assert served.final(f"{signed},p={b64encode(proof).decode()}".encode()).startswith(b"v=")
+    assert served.login is not None
+
+
 @pytest.mark.parametrize("authzid", ["", "a=alice"])
 def test_an_authorization_id_that_is_the_name(authzid):
     assert server(SHA_256).first(f"n,{authzid},n=alice,r=cn".encode()).startswith(b"r=cnserver-nonce,")
@@ -268,7 +282,9 @@ def good_final() -> bytes:
         lambda final: final.replace(b"c=biws", b"c="),
         lambda final: final.replace(b"c=biws", b"c=!"),
         lambda final: final.replace(b"r=cnserver-nonce", b"r=cnserver-nonc"),
-        lambda final: final.replace(b"r=cnserver-nonce", b"r=xcnserver-nonce"),  # Kafka looks at its end only
+        lambda final: final.replace(b"r=cnserver-nonce", b"r=xcnserver-nonce"),
+        lambda final: final.replace(b"r=cnserver-nonce", b"r=cncncnserver-nonce"),
+        lambda final: final.replace(b"r=cnserver-nonce", b"r=cncn"),
         lambda final: final.replace(b",p=", b",x=y,p="),  # an extension, which the proof does not cover
         lambda final: final.rpartition(b",")[0],
         lambda final: final.rpartition(b",")[0] + b",p=" + b64encode(bytes(31)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from confluent_kafka import KafkaException, Producer
 from cryptography.hazmat.primitives.serialization import (
@@ -16,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from halfmoon.securing.access_tokens import OauthLogin
-from halfmoon.securing.clients import as_file, context, java, kafka_python, librdkafka
+from halfmoon.securing.clients import as_file, context, java, kafka_python, librdkafka, rocketmq
 from halfmoon.securing.properties import PLAINTEXT, Security, SecurityError, parse
 from tests.security.authority import Authority
 
@@ -116,11 +117,37 @@ def _quiet(settings: dict[str, Any]) -> dict[str, Any]:
     return {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, **settings}
 
 
-def test_access_tokens_are_for_kafka_python_alone() -> None:
+def test_where_access_tokens_come_from(authority: Authority) -> None:
+    authorities = Path(authority.path).read_text()
+    login = OauthLogin("https://idp/token", "app", PASSWORD, "a b", authorities, (("pool", "1"), ("cluster", "x")))
+    said = Security("SASL_SSL", "OAUTHBEARER", oauth=login, authorities=authorities)
+    assert parse(as_file(java(said))) == said
+    settings = librdkafka(said)
+    assert settings["sasl.oauthbearer.extensions"] == "pool=1,cluster=x"
+    assert settings["https.ca.pem"].count("BEGIN CERTIFICATE") == 1
+    Producer(_quiet(settings)).flush(0)
+    with pytest.raises(KafkaException, match="oidc"):
+        Producer(_quiet({**settings, "sasl.oauthbearer.client.secret": ""}))
+
+
+def test_an_access_token_in_a_file() -> None:
     security = Security("SASL_SSL", "OAUTHBEARER", oauth=OauthLogin("file:///run/token"))
     settings = kafka_python(security)
     assert settings["sasl_mechanism"] == "OAUTHBEARER"
     assert settings["sasl_oauth_token_provider"].extensions() == {}
-    for other in (librdkafka, java):
-        with pytest.raises(SecurityError, match="OAUTHBEARER is for commands"):
-            other(security)
+    assert parse(as_file(java(security))) == security
+    with pytest.raises(SecurityError, match="no token from a file"):
+        librdkafka(security)
+
+
+def test_rocketmqs_clients(authority: Authority) -> None:
+    assert rocketmq(PLAINTEXT) == {}
+    signed = Security(access_key="alice", secret_key="s")
+    assert rocketmq(signed) == {"access_key": "alice", "secret_key": "s"}
+    encrypted = rocketmq(Security("SSL", authorities=Path(authority.path).read_text()))
+    assert [*encrypted] == ["tls"]
+    assert len(encrypted["tls"].get_ca_certs()) == 1
+    login = Security("SASL_PLAINTEXT", "PLAIN", "alice", "s")
+    with pytest.raises(SecurityError, match=r"no SASL: rocketmq\.access\.key and rocketmq\.secret\.key are missing"):
+        rocketmq(login)
+    assert rocketmq(msgspec.structs.replace(login, access_key="alice", secret_key="s")) == rocketmq(signed)

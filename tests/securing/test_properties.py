@@ -65,6 +65,25 @@ def test_a_delegation_token() -> None:
     assert found.is_token
 
 
+def test_keys_of_rocketmqs_protocol(tmp_path: Path) -> None:
+    found = parsed("rocketmq.access.key=alice\nrocketmq.secret.key=s3cret")
+    assert found == Security(access_key="alice", secret_key="s3cret")
+    assert "s3cret" not in repr(found)
+    for wrong, said in (
+        ("rocketmq.access.key=alice", "rocketmq.access.key and rocketmq.secret.key belong together"),
+        ("rocketmq.secret.key=s\nrocketmq.access.key=", "neither is empty"),
+        ("rocketmq.acces.key=alice", "line 1: rocketmq.acces.key is unknown; did you mean rocketmq.access.key?"),
+    ):
+        with pytest.raises(ValueError, match=said.replace("?", r"\?")):
+            parsed(wrong)
+    file = tmp_path / "client.properties"
+    file.write_text("rocketmq.access.key=alice\nrocketmq.secret.key=s3cret")
+    file.chmod(0o644)
+    warnings: list[str] = []
+    read(file, warnings.append)
+    assert warnings == [f"others may read {file}, which has a password or a key: chmod 600 it"]
+
+
 def test_plain() -> None:
     found = parsed(
         "security.protocol=SASL_SSL\nsasl.mechanisms=PLAIN\n"
@@ -79,14 +98,17 @@ def test_plain() -> None:
 @pytest.mark.parametrize(("text", "expected"), [
     (CREDENTIALS, {}),
     ("sasl.oauthbearer.client.id=app\nsasl.oauthbearer.client.secret=s3cret\nsasl.oauthbearer.method=oidc\n"
-     "sasl.oauthbearer.scope=a b\nhttps.ca.location=ca.pem", {"scope": "a b", "ca": "ca.pem"}),
+     "sasl.oauthbearer.scope=a b\nhttps.ca.location=ca.pem", {"scope": "a b", "authorities": FILES["ca.pem"]}),
     (f'sasl.jaas.config={BEARER} required clientId="app" clientSecret="s3cret" scope="x" extension_pool="1" '
-     "ssl.truststore.location=ca.pem;", {"scope": "x", "ca": "ca.pem", "extensions": (("pool", "1"),)}),
+     "ssl.truststore.location=ca.pem;",
+     {"scope": "x", "authorities": FILES["ca.pem"], "extensions": (("pool", "1"),)}),
+    (f'sasl.jaas.config={BEARER} required clientId="app" clientSecret="s3cret" ssl.truststore.type="PEM" '
+     'ssl.truststore.certificates="-----BEGIN X";', {"authorities": "-----BEGIN X"}),
     (CREDENTIALS + f'sasl.jaas.config={BEARER} required clientId="other";\nsasl.login.callback.handler.class=x', {}),
 ])  # fmt: skip
 def test_access_tokens(text: str, expected: dict[str, Any]) -> None:
     warnings: list[str] = []
-    found = parse(OAUTH + ENDPOINT + text, warn=warnings.append)
+    found = parse(OAUTH + ENDPOINT + text, FILES.__getitem__, warnings.append)
     assert found.oauth == OauthLogin("https://idp/token", "app", "s3cret", **expected)
     assert "s3cret" not in repr(found) + repr(found.oauth)
     assert warnings == []

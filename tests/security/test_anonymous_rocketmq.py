@@ -1,4 +1,4 @@
-"""A RocketMQ client cannot say yet who it is. So where access rules decide, it is ANONYMOUS, on both of its ports."""
+"""A RocketMQ client that neither signs nor shows a certificate is ANONYMOUS where access rules decide."""
 
 from __future__ import annotations
 

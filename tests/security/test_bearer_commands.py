@@ -87,7 +87,9 @@ def test_a_token_is_asked_for_again_before_it_ends(
 ) -> None:
     now_s = [1000.0]
     monkeypatch.setattr(access_tokens.time, "monotonic", lambda: now_s[0])
-    source = TokenSource(OauthLogin(f"{provider.url}/token", "client", "client-secret", ca=authority.path))
+    source = TokenSource(
+        OauthLogin(f"{provider.url}/token", "client", "client-secret", authorities=Path(authority.path).read_text())
+    )
     threads = [threading.Thread(target=source.token) for _ in range(5)]
     for thread in threads:
         thread.start()
@@ -103,7 +105,9 @@ def test_a_token_is_asked_for_again_before_it_ends(
 
 
 def test_an_answer_that_is_no_token(provider: Provider, authority: Authority) -> None:
-    source = TokenSource(OauthLogin(f"{provider.url}/jwks", "client", "client-secret", ca=authority.path))
+    source = TokenSource(
+        OauthLogin(f"{provider.url}/jwks", "client", "client-secret", authorities=Path(authority.path).read_text())
+    )
     provider.token = lambda *kid, **claims: 5  # type: ignore[method-assign,assignment,return-value]
     with pytest.raises(SecurityError, match="no access token from https://localhost"):
         source.token()

@@ -140,6 +140,21 @@ def test_who_takes_the_refusal_for_a_welcome_is_counted_and_closed(
     assert "Audience" in caplog.text
 
 
+def test_who_hangs_up_when_it_is_refused_is_counted(rig: BearerRig, caplog: pytest.LogCaptureFixture) -> None:
+    """franz-go does."""
+    client = rig.begin()
+    assert says(client, rig.token(aud="other")).auth_bytes == REFUSED
+    client.connection.connection_lost(None)
+    assert rig.counts == {("OAUTHBEARER", "failed"): 1}
+    assert "Audience" in caplog.text
+
+
+def test_who_hangs_up_before_it_is_answered_is_not(rig: BearerRig, caplog: pytest.LogCaptureFixture) -> None:
+    rig.begin().connection.connection_lost(None)
+    assert rig.counts == {}
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize("given", [b"", b"\x01", b"n,,\x01auth=Basic x\x01\x01", b"\x01" * 400_000, b"x" * 400_000])
 def test_a_malformed_message(rig: BearerRig, given: bytes) -> None:
     fails(rig.begin(), given)

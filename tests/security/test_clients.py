@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from tests.security import round_trips
+from tests.security.authority import Authority
 from tests.security.conftest import Secure, Secured
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -67,6 +68,20 @@ def test_every_client_by_every_mechanism(secured: Secure, through: Any, tls: boo
     counts = found.app.kafka.authentications
     assert {mechanism for _, mechanism, result in counts if result == "ok"} == set(MECHANISMS)
     assert not any(result == "failed" for _, _, result in counts)
+
+
+def test_every_client_by_certificate(secured: Secure, authority: Authority) -> None:
+    certificates = {"client_ca": authority.path, "client_auth": "require", "principal_rules": "RULE:^CN=(.*?),.*$/$1/"}
+    listener = {"bind": "127.0.0.1:0", "tls": authority.pair("broker") | certificates}
+    found = secured(tls=True, listeners={"kafka": listener}, **ANYBODY)
+    pair, servers = authority.pair("alice"), found.broker.bootstrap_servers
+    assert round_trips.librdkafka({"bootstrap.servers": servers, **authority.librdkafka(pair)}) == round_trips.VALUE
+    config = {"bootstrap_servers": servers, "security_protocol": "SSL", "ssl_context": authority.client(pair)}
+    assert round_trips.kafka_python(config) == round_trips.VALUE
+    assert round_trips.aiokafka(config) == round_trips.VALUE
+    admin = AdminClient({"bootstrap.servers": servers, **authority.librdkafka(authority.pair("mallory"))})
+    with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
+        admin.delete_topics(["t"])["t"].result(20)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -72,6 +72,11 @@ def test_jobs_of_the_pipeline_log_in(
     assert "billing" in cli.ok("pipeline", "report", "lag", "--out", str(tmp_path), *at, file).out
     wrong = tmp_path / "wrong"
     wrong.mkdir()
+    with monkeypatch.context() as quick:
+        quick.setattr(halfmoon.pipeline.admin, "REQUEST_TIMEOUT_S", 2)
+        said = cli("pipeline", "report", "lag", *at, client_properties(wrong, found, password="wrong")).failed_with(1)
+        assert f"cannot log in at {found.broker.bootstrap_servers}: " in said
+        assert "authentication failed with SASL mechanism SCRAM-SHA-512" in said
     file = client_properties(wrong, found, password="wrong", more="sasl.mechanizm=PLAIN")
     monkeypatch.setattr(halfmoon.pipeline, "session", lambda *_, **__: pytest.fail("Spark was started first"))
     assert "sasl.mechanizm is no property" in cli("pipeline", "report", "dlq", *at, file).failed_with(1)

@@ -117,6 +117,9 @@ class Connection(Identified):
             self.go_on()
         self._slices.drop()
         self._answers.abandon()
+        reason = self.login.unfinished() if self.login is not None else ""
+        if reason:  # it hangs up (franz-go) where it was told so
+            self._log_end(reason)
         self._forget()
         if self._muted is not None:
             self._muted.cancel()

@@ -11,8 +11,7 @@ from msgspec import Struct, structs
 from halfmoon.adapters.kafka.login import Authenticating, Sasl, State
 from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.auth.errors import AuthenticationError
-from halfmoon.auth.principals import ANONYMOUS, Principal, user
-from halfmoon.auth.x500 import subject
+from halfmoon.auth.principals import ANONYMOUS, Principal
 from halfmoon.services.audit.lines import Use, Who
 
 if TYPE_CHECKING:
@@ -96,11 +95,10 @@ class Identified(tcp.Connection):
         self._find_rights()
 
     def _is_who_it_shows(self, certificate: bytes) -> None:
-        """Rule: DefaultKafkaPrincipalBuilder."""
         assert self._door.rules is not None
         try:
-            self.principal = user(self._door.rules.apply(subject(certificate)))
-        except (AuthenticationError, ValueError) as error:
+            self.principal = self._door.rules.principal(certificate)
+        except AuthenticationError as error:
             self.not_let_in(TLS, str(error))
             self._close(f"its certificate: {error}")
         else:

@@ -157,11 +157,18 @@ class Authenticating:
             return ""
         if key == AUTHENTICATE and state is State.TOKENS:
             return ""
-        if self._exchange is not None and self._exchange.refused:
-            # It was told so and goes on (aiokafka), where it should have sent one more token.
-            self._failed(self._mechanism, self._exchange.refused)
-            return f"authentication failed: {self._exchange.refused}"
-        return f"API {key} while it has to authenticate"
+        # It goes on (aiokafka) though it was told that it is refused, where it should have sent one more token.
+        return self.unfinished() or f"API {key} while it has to authenticate"
+
+    def unfinished(self) -> str:
+        """Called where the client does not finish what it began. Why it was not let in, where an answer has told it so;
+        else empty."""
+        refused = "" if self._exchange is None else self._exchange.refused
+        if not refused:
+            return ""
+        self._failed(self._mechanism, refused)
+        self._exchange = None
+        return f"authentication failed: {refused}"
 
     def told_versions(self) -> None:
         """It was answered which APIs there are."""

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.to_messages import MessageWriter
     from halfmoon.adapters.tcp.accepting import Arrival
     from halfmoon.adapters.tcp.listener import Listener
+    from halfmoon.auth.principal_rules import PrincipalRules
 
 MAX_UNANSWERED = 8_192
 """Requests of one connection that may wait for the log: an asynchronous producer has thousands in the air."""
@@ -74,10 +75,11 @@ class Connection(Identified):
         port: Port,
         signatures: Signatures | None = None,
         came_as: Arrival | None = None,
+        rules: PrincipalRules | None = None,
     ) -> None:
-        """`requests`: all of them, by code. Those of `port` are answered. `signatures`: as of Identified. `came_as`: as
-        of tcp.Connection."""
-        super().__init__(listener, signatures, came_as)
+        """`requests`: all of them, by code. Those of `port` are answered. `signatures`, `rules`: as of Identified.
+        `came_as`: as of tcp.Connection."""
+        super().__init__(listener, signatures, came_as, rules)
         self._node = node
         self._core = listener.core
         self._requests = requests

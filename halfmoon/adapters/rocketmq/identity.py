@@ -1,5 +1,5 @@
-"""The part of a connection that knows who its client is: by the signature of each request (`signatures`), or not at
-all.
+"""The part of a connection that knows who its client is: by the signature of each request (`signatures`), by its
+certificate (`rules`), or not at all. Where requests are signed, the signature alone says it.
 
 A request whose signature takes long to look at, or is wrong, keeps those behind it waiting: they are handled in their
 order, and guessing takes its time.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.signatures import LARGE_BODY_BYTES, Claim, Signatures
 from halfmoon.adapters.tcp import connection as tcp
+from halfmoon.auth.errors import AuthenticationError
 from halfmoon.auth.principals import ANONYMOUS, Principal, user
 from halfmoon.remoting.codes import Code
 from halfmoon.services.audit.lines import Who
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from halfmoon.adapters.tcp.accepting import Arrival
     from halfmoon.adapters.tcp.buffers import ReceiveBuffer
     from halfmoon.adapters.tcp.listener import Listener
+    from halfmoon.auth.principal_rules import PrincipalRules
     from halfmoon.remoting.command import Command
 
 SIGNATURE = "SIGNATURE"
@@ -32,9 +34,17 @@ NOT_LET_IN = Answer(Code.NO_PERMISSION, remark="authentication failed: the reque
 class Identified(tcp.Connection):
     """Everything runs in the loop's thread."""
 
-    def __init__(self, listener: Listener, signatures: Signatures | None, came_as: Arrival | None) -> None:
-        """`signatures`: None where nobody has to say who he is."""
+    def __init__(
+        self,
+        listener: Listener,
+        signatures: Signatures | None,
+        came_as: Arrival | None,
+        rules: PrincipalRules | None = None,
+    ) -> None:
+        """`signatures`: None where nobody has to sign. `rules`: what makes a user of the subject of a certificate that
+        is shown; None: nothing does."""
         super().__init__(listener, came_as)
+        self._rules = rules
         self.principal = ANONYMOUS
         """Who has sent the last request."""
         self._signatures = signatures
@@ -61,6 +71,17 @@ class Identified(tcp.Connection):
     def _begins(self, since_ms: int | None) -> None:
         if self._signatures is not None:
             self._listener.newcomers.add(self, since_ms)
+            return
+        certificate = None if self._rules is None else self._certificate()
+        if certificate is not None:
+            self._is_who_it_shows(certificate)
+
+    def _is_who_it_shows(self, certificate: bytes) -> None:
+        assert self._rules is not None
+        try:
+            self.principal = self._rules.principal(certificate)
+        except AuthenticationError as error:
+            self._close(f"its certificate: {error}")
 
     def _forget_users(self) -> None:
         if self._signatures is not None:

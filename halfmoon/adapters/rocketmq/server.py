@@ -19,11 +19,13 @@ from halfmoon.adapters.tcp.core import Core
 from halfmoon.adapters.tcp.listener import Listener
 from halfmoon.adapters.tcp.tls import Tls
 from halfmoon.adapters.tcp.turns import Turns
+from halfmoon.auth.principal_rules import PrincipalRules
+from halfmoon.auth.principals import user
 from halfmoon.config.listener_settings import RocketmqListener
 from halfmoon.config.settings import Settings
 from halfmoon.services.common.filters import FilterCompiler
 from halfmoon.services.common.services import Services
-from halfmoon.services.credentials.users import Users
+from halfmoon.services.credentials.users import Change, Users
 from halfmoon.services.groups.allocation import AnyAllocator
 
 
@@ -47,7 +49,7 @@ class Server(Listener):
         turns: Turns | None = None,
     ) -> None:
         """`languages`: filter language → its compiler. `executor` runs cold reads; None takes the loop's own.
-        `access`: what plugins say of who may do what."""
+        `access`: what plugins say of who may do what. Raises StartError."""
         super().__init__(core, services, settings, loop, executor=executor, turns=turns)
         self._settings = listener
         self.requests = registered()
@@ -62,14 +64,27 @@ class Server(Listener):
         self.node.access = access
         self.signatures: Signatures | None = None
         """Where clients have to say who they are."""
+        self.rules: PrincipalRules | None = None
+        """What makes a user of a client's certificate, where requests are not signed."""
+        tls = listener.tls
         if listener.auth:
             users = services.get(Users)
             self.signatures = Signatures(users, core.clock.mono_ms, random.random)
             users.on_change.append(self.signatures.user_changed)
+        elif tls is not None and tls.client_auth != "none":
+            self.rules = PrincipalRules(tls.principal_rules)
+            services.get(Users).on_change.append(self._user_changed)
+
+    def _user_changed(self, name: str, change: Change) -> None:
+        """As with Kafka's listeners, a user who is disabled has no connection either."""
+        if change in (Change.DISABLED, Change.DELETED):
+            for each in list(self._connections):
+                if isinstance(each, Connection) and each.principal == user(name):
+                    each.abort(f"user '{name}' is {change.value}")
 
     def connection(self, port: Port, came_as: Arrival | None = None) -> Connection:
         """For a client that connects."""
-        return Connection(self, self.node, self.requests, port, self.signatures, came_as)
+        return Connection(self, self.node, self.requests, port, self.signatures, came_as, self.rules)
 
     async def start(self, bind: tuple[str, int]) -> tuple[str, int]:
         """Listen for the broker's requests; returns the address. Raises OSError, StartError."""

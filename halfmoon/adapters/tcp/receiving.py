@@ -90,6 +90,8 @@ class Receiving(asyncio.BufferedProtocol):
         chunk = self._chunk = self._pool.chunk()
         start = chunk.used + len(self._head)
         if self._expect_large or self._pool.exhausted:
+            # On TLS, too, where it costs a turn: the loop's next read decrypts the more at once. With a whole chunk, or
+            # a buffer as large as the last request, Produce of 1 MiB took a quarter more CPU.
             return chunk.view[start : chunk.used + SMALLEST_BYTES]
         return chunk.view[start:]
 
