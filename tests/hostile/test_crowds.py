@@ -52,11 +52,11 @@ COUNT = 10_000
 
 @pytest.mark.parametrize("said", [b"", FIRST_BYTE], ids=["silent", "one byte"])
 def test_who_opens_thousands_of_connections_has_few_at_a_time(hostile: Start, said: bytes) -> None:
-    """What 500 of them cost in their handshakes (46 KiB each) and in those that were broken off; a second crowd costs
-    no more."""
+    """What 500 of them cost in their handshakes (46 KiB each) and in those that were broken off; a second
+    crowd costs no more."""
     found = hostile()
     before = found.broker.sockets()
-    for grown_bytes in (96 << 20, 24 << 20):
+    for grown_bytes in (96 << 20, 64 << 20):
         with found.watched(grown_bytes=grown_bytes), crowd(found.broker.address, COUNT, said) as made:
             assert len(made) > 500
             found.witness.wait_for_rounds(20)
