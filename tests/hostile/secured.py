@@ -27,7 +27,7 @@ from tests.interop.access.world import build
 from tests.security.acting import rule
 from tests.security.authority import Authority
 
-HANDSHAKE, AUTHENTICATE, CREATE_ACLS, DELETE_ACLS, ALTER_SCRAM = 17, 36, 30, 31, 51
+HANDSHAKE, CREATE_TOPICS, CREATE_ACLS, AUTHENTICATE, ALTER_SCRAM = 17, 19, 30, 36, 51
 MECHANISM = MECHANISMS["SCRAM-SHA-256"]
 PASSWORD = "a password"
 WITNESS = "witness"
@@ -77,6 +77,12 @@ class Administrator(Peer):
         made = {"name": name, "mechanism": MECHANISM.number, "iterations": MIN_ITERATIONS, "salt": salt,
                 "salted_password": salted}  # fmt: skip
         (result,) = self.ask(ALTER_SCRAM, 0, **build(ALTER_SCRAM, {"deletions": [], "upsertions": [made]})).results
+        assert result.error_code == 0, result
+
+    def topic(self, name: str, **configs: str) -> None:
+        made = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [],
+                "configs": [{"name": each.replace("_", "."), "value": value} for each, value in configs.items()]}  # fmt: skip
+        (result,) = self.ask(CREATE_TOPICS, 5, **build(CREATE_TOPICS, {"topics": [made], "timeout_ms": 20_000})).topics
         assert result.error_code == 0, result
 
     def allow(self, name: str, *rights: str) -> None:
