@@ -11,6 +11,7 @@ import pytest
 
 from halfmoon.adapters.kafka.login import FAILED_MS, LONGEST_REQUEST, LONGEST_WITH_TOKEN, MOST_VERIFIED, Sasl, State
 from halfmoon.adapters.kafka.mechanisms import beginner
+from halfmoon.adapters.tcp.newcomers import LARGE_BYTES
 from halfmoon.auth.principals import ANONYMOUS, user
 from halfmoon.auth.scram import MECHANISMS, SHA_256, Found, Mechanism, ScramClient, make_credential
 from tests.adapters.kafka.kafka_rig import Rig, RigClient
@@ -179,6 +180,16 @@ def test_a_large_request_is_not_received(mechanism: str, most: int, key: int, gi
     client.feed(struct.pack(">ih", most + 1, key).ljust(given, b"\0"))
     assert client.transport.closed
     assert rig.server.pool.in_use_bytes <= 512 << 10
+
+
+def test_few_long_tokens_are_received_at_a_time() -> None:
+    """Of half a megabyte each: the largest that strangers may send, if all of them did."""
+    rig = SaslRig("OAUTHBEARER")
+    strangers = [rig.client() for _ in range(50)]
+    for stranger in strangers:
+        stranger.feed(struct.pack(">ih", LONGEST_WITH_TOKEN, AUTHENTICATE).ljust(50, b"\0"))
+    assert sum(not stranger.transport.closed for stranger in strangers) == LARGE_BYTES // LONGEST_WITH_TOKEN
+    assert rig.server.pool.in_use_bytes < 2 * LARGE_BYTES + (1 << 20)  # in buffers of the next power of two
 
 
 def test_what_comes_behind_the_token_waits_for_its_outcome(rig: SaslRig) -> None:
