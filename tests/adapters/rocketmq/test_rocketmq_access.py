@@ -58,6 +58,21 @@ def test_pulling(refused: tuple[str, str, str]) -> None:
     assert client.pull("orders", consumerGroup="g").code == Code.NO_PERMISSION
 
 
+@pytest.mark.parametrize("refused", [("read", "topic", "orders"), ("read", "group", "g")])
+def test_a_pull_that_waits_while_its_right_goes(refused: tuple[str, str, str]) -> None:
+    guard = Guard()
+    rig = rig_with(guard)
+    client = rig.client()
+    client.beat(g=[("orders", "*")])
+    waiting = {"consumerGroup": "g", "sysFlag": 2, "suspendTimeoutMillis": 15_000}
+    client.send(11, **{**PULL, **waiting})
+    assert client.answers() == []
+    guard.refused.add(refused)
+    rig.client().produce("orders", b"secret")
+    (answer,) = client.answers()
+    assert (answer.code, bytes(answer.body)) == (Code.NO_PERMISSION, b"")
+
+
 def test_membership() -> None:
     rig = rig_with(Guard(("read", "group", "g")))
     assert rig.client().beat(g=[("orders", "*")]).code == Code.NO_PERMISSION
