@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import ClassVar
 
 import msgspec
@@ -21,6 +22,8 @@ class CredentialsState(CatalogSection):
     def __init__(self) -> None:
         self.users: dict[str, User] = {}
         self.tokens: dict[str, DelegationToken] = {}
+        self.owned: Counter[str] = Counter()
+        """How many tokens each owner has."""
 
     def apply(self, record: control.Record) -> None:
         if isinstance(record, control.UsersChanged):
@@ -29,8 +32,11 @@ class CredentialsState(CatalogSection):
             self.users.update((each.name, each) for each in record.changed)
         else:
             assert isinstance(record, control.TokensChanged)
-            for token in record.removed:
-                self.tokens.pop(token, None)
+            for token_id in record.removed:
+                gone = self.tokens.pop(token_id, None)
+                if gone is not None:
+                    self.owned[gone.owner] -= 1
+            self.owned.update(each.owner for each in record.changed if each.id not in self.tokens)
             self.tokens.update((each.id, each) for each in record.changed)
 
     def save(self, slot: str) -> object:
@@ -41,3 +47,4 @@ class CredentialsState(CatalogSection):
             self.users = {each.name: each for each in _users.decode(saved)}
         else:
             self.tokens = {each.id: each for each in _tokens.decode(saved)}
+            self.owned = Counter(each.owner for each in self.tokens.values())
