@@ -206,7 +206,7 @@ class HttpServer:
     async def _exchange(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asks: Callable[[], object]
     ) -> bool:
-        """One request and its answer. Returns whether another may follow. `asks` is called once the request is there."""
+        """One request and its answer; whether another may follow. `asks` is called once the request is there."""
         limits = self._limits
         async with asyncio.timeout(limits.idle_s):
             head = await reader.readexactly(1)

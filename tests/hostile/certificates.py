@@ -45,7 +45,9 @@ class Issuer:
         )
         self.certificate = builder.sign((self if above is None else above)._key, hashes.SHA256())
 
-    def issue(self, subject: x509.Name, *, expired: bool = False) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    def issue(
+        self, subject: x509.Name, *, expired: bool = False
+    ) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
         key = ec.generate_private_key(ec.SECP256R1())
         ends = datetime.now(UTC) + timedelta(days=-1 if expired else 1)
         made = (

@@ -27,7 +27,8 @@ from tests.interop.access.world import build
 from tests.security.acting import rule
 from tests.security.authority import Authority
 
-HANDSHAKE, CREATE_TOPICS, CREATE_ACLS, AUTHENTICATE, ALTER_SCRAM = 17, 19, 30, 36, 51
+HANDSHAKE, CREATE_TOPICS, DESCRIBE_ACLS, CREATE_ACLS, AUTHENTICATE, ALTER_SCRAM = 17, 19, 29, 30, 36, 51
+ANY = 1
 MECHANISM = MECHANISMS["SCRAM-SHA-256"]
 PASSWORD = "a password"
 WITNESS = "witness"
@@ -80,10 +81,19 @@ class Administrator(Peer):
         assert result.error_code == 0, result
 
     def topic(self, name: str, **configs: str) -> None:
-        made = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [],
-                "configs": [{"name": each.replace("_", "."), "value": value} for each, value in configs.items()]}  # fmt: skip
+        said = [{"name": each.replace("_", "."), "value": value} for each, value in configs.items()]
+        made = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": said}
         (result,) = self.ask(CREATE_TOPICS, 5, **build(CREATE_TOPICS, {"topics": [made], "timeout_ms": 20_000})).topics
         assert result.error_code == 0, result
+
+    def rules_of(self, name: str) -> list[str]:
+        """The names of resources that the user's rules are about, of each rule."""
+        said = {
+            "resource_type_filter": ANY, "resource_name_filter": None, "pattern_type_filter": ANY,
+            "principal_filter": f"User:{name}", "host_filter": None, "operation": ANY, "permission_type": ANY,
+        }  # fmt: skip
+        found = self.ask(DESCRIBE_ACLS, 3, 60, **said).resources
+        return [each.resource_name for each in found for _ in each.acls]
 
     def allow(self, name: str, *rights: str) -> None:
         """Rights as of `acting.rule`."""
@@ -94,9 +104,7 @@ class Administrator(Peer):
             for each in (rule(name, right) for right in rights)
         ]  # fmt: skip
         for begin in range(0, len(creations), 1_000):
-            answer = self.ask(
-                CREATE_ACLS, 3, 60, **build(CREATE_ACLS, {"creations": creations[begin : begin + 1_000]})
-            )
+            answer = self.ask(CREATE_ACLS, 3, 60, **build(CREATE_ACLS, {"creations": creations[begin : begin + 1_000]}))
             assert {each.error_code for each in answer.results} == {0}, answer.results[0]
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
 from collections import Counter
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -14,24 +14,18 @@ import pytest
 from halfmoon.server.admin_socket import path_of
 from tests.fuzz.peer import ClosedError
 from tests.fuzz.process import BrokerProcess, eventually
-from tests.hostile.secured import LISTENER, Administrator, Hostile, LoggedIn, Start
+from tests.hostile.secured import LISTENER, Administrator, LoggedIn, Start
 from tests.interop.access.world import build
 from tests.security.acting import batch
 
-DESCRIBE_ACLS, ANY, REFUSED = 29, 1, 29
+REFUSED = 29
+LOG = {"segment_bytes": "16MiB", "flush": "sync"}
 RULES = 100_000
 
 
-def rules_of(admin: Administrator, name: str) -> set[str]:
-    """The names of resources that rules of this user are about."""
-    said = {"resource_type_filter": ANY, "resource_name_filter": None, "pattern_type_filter": ANY,
-            "principal_filter": f"User:{name}", "host_filter": None, "operation": ANY, "permission_type": ANY}  # fmt: skip
-    return {each.resource_name for each in admin.ask(DESCRIBE_ACLS, 3, 60, **said).resources}
-
-
 def produce(client: LoggedIn, topic: str, value: bytes = b"v") -> int:
-    said = {"transactional_id": None, "acks": -1, "timeout_ms": 30_000,
-            "topic_data": [{"name": topic, "partition_data": [{"index": 0, "records": batch([(value, {})])}]}]}  # fmt: skip
+    data = [{"name": topic, "partition_data": [{"index": 0, "records": batch([(value, {})])}]}]
+    said = {"transactional_id": None, "acks": -1, "timeout_ms": 30_000, "topic_data": data}
     (found,) = client.ask(0, 9, 20, **build(0, said)).responses
     return int(found.partition_responses[0].error_code)
 
@@ -50,7 +44,7 @@ def test_a_hundred_thousand_rules(hostile: Start, record_property: pytest.Record
     taken = found.broker.anonymous_bytes() - before
     record_property("memory of 100,000 rules, MiB", taken >> 20)
     record_property("longest change of 1,000 rules, CPU s", longest_s)
-    assert len(rules_of(found.admin, "user-3")) == RULES / 10
+    assert len(found.admin.rules_of("user-3")) == RULES / 10
     with found.watched(), found.logged_in("witness") as client:
         for number in range(200):
             (told,) = client.ask(3, 7, 20, **build(3, {"topics": [{"name": f"no-{number}"}]})).topics
@@ -88,16 +82,17 @@ def test_a_change_of_rules_is_whole_or_was_not(tmp_path: Path) -> None:
     answered: list[int] = []
     listeners = {"kafka": LISTENER}
     for run in range(4):
-        with BrokerProcess(tmp_path, listeners=listeners, log={"segment_bytes": "16MiB", "flush": "sync"}) as broker:
-            with Administrator(path_of(tmp_path / "data")) as admin:
-                counts = Counter(int(name.partition("-")[0]) for name in rules_of(admin, "alice"))
-                assert set(counts.values()) <= {300}
-                assert all(counts[number] == 300 for number in answered)
-                killer = threading.Timer(0.15 + 0.05 * run, lambda pid=broker.pid: os.kill(pid, signal.SIGKILL))
-                killer.start()
-                with contextlib.suppress(ClosedError, OSError):
-                    for number in range(run * 1_000, run * 1_000 + 1_000):
-                        admin.allow("alice", *(f"read topic {number}-{each}" for each in range(300)))
-                        answered.append(number)
-                killer.join()
+        with ExitStack() as stack:
+            broker = stack.enter_context(BrokerProcess(tmp_path, listeners=listeners, log=LOG))
+            admin = stack.enter_context(Administrator(path_of(tmp_path / "data")))
+            counts = Counter(int(name.partition("-")[0]) for name in admin.rules_of("alice"))
+            assert set(counts.values()) <= {300}
+            assert all(counts[number] == 300 for number in answered)
+            killer = threading.Timer(0.15 + 0.05 * run, lambda pid=broker.pid: os.kill(pid, signal.SIGKILL))
+            killer.start()
+            with suppress(ClosedError, OSError):
+                for number in range(run * 1_000, run * 1_000 + 1_000):
+                    admin.allow("alice", *(f"read topic {number}-{each}" for each in range(300)))
+                    answered.append(number)
+            killer.join()
     assert len(answered) > 8

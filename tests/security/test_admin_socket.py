@@ -89,9 +89,7 @@ def test_a_path_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert path != admin_socket.path_of(tmp_path / "r")
 
 
-def test_a_folder_in_which_others_may_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine
-) -> None:
+def test_a_folder_in_which_others_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
     """Somebody made it first, as anybody can in /tmp: he would get the passwords that administrators set."""
     deep, runtime = tmp_path / ("d" * 100), tmp_path / "r"
     for folder in (deep, runtime):

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
-
 SMALL_BYTES = 64 << 10
 """A request that is not larger is received of each of them."""
 LARGE_BYTES = 16 << 20
