@@ -39,6 +39,8 @@ class Users(Protocol):
 
     def unknown_key(self) -> bytes: ...
 
+    def lets_in(self, principal: Principal) -> bool: ...
+
 
 class NotWhoTheySayError(Exception):
     """A password is wrong, a token is not accepted, or what should hold one cannot be read."""
@@ -102,9 +104,12 @@ class Visitors:
             return login.principal
         if certificate is not None and self._rules is not None:
             try:
-                return user(self._rules.apply(subject(certificate)))
+                principal = user(self._rules.apply(subject(certificate)))
             except (AuthenticationError, ValueError) as error:
                 raise NotWhoTheySayError from error
+            if not self._users.lets_in(principal):
+                raise NotWhoTheySayError
+            return principal
         return ANONYMOUS
 
     async def _by_token(self, token: str) -> Login:

@@ -78,6 +78,7 @@ def test_tokens_that_nobody_issued(found: Hostile, provider: Provider) -> None:
         provider.token(aud="another"), provider.token(iss="https://evil.example"), provider.token(exp=now_s - 60),
         provider.token(nbf=now_s + 600), provider.token(iat=now_s + 600), provider.token(sub=""),
         provider.token(sub=None), provider.token(sub={"a": 1}), provider.token(exp="never"), provider.token(exp=1e400),
+        *(provider.token(sub=name) for name in ("local-admin", "ANONYMOUS")),
         ".".join(["e30"] * 3), "." * 1_000, "x" * 400_000,
         right[:-1], right + "A", right.replace(".", ".."),
     ]  # fmt: skip

@@ -11,7 +11,7 @@ from msgspec import Struct
 from halfmoon.adapters.kafka.login import Authenticating, Sasl, State
 from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.auth.errors import AuthenticationError
-from halfmoon.auth.principals import ANONYMOUS, Principal, user
+from halfmoon.auth.principals import ANONYMOUS, OWN, Principal, user
 from halfmoon.auth.x500 import subject
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ class Door(Struct):
     """None where clients have not to authenticate by SASL."""
     rules: PrincipalRules | None = None
     """What makes a user of the subject of a client's certificate."""
+    lets_in: Callable[[Principal], bool] = lambda principal: principal not in OWN
+    """Whether a certificate may let this user in."""
     local: Local | None = None
     """Who comes through the administrator's socket."""
 
@@ -94,11 +96,14 @@ class Identified(tcp.Connection):
         """Rule: DefaultKafkaPrincipalBuilder."""
         assert self._door.rules is not None
         try:
-            self.principal = user(self._door.rules.apply(subject(certificate)))
+            principal = user(self._door.rules.apply(subject(certificate)))
         except (AuthenticationError, ValueError) as error:
             self._close(f"its certificate: {error}")
-        else:
-            self.mechanism = "TLS"
+            return
+        if not self._door.lets_in(principal):
+            self._close(f"its certificate: {principal} is disabled, or the broker itself")
+            return
+        self.principal, self.mechanism = principal, "TLS"
 
     def _find_rights(self) -> None:
         access = self._access

@@ -115,7 +115,11 @@ class Server(Listener):
         """Raises StartError."""
         tls = listener.tls
         rules = PrincipalRules(tls.principal_rules) if tls is not None and tls.client_auth != "none" else None
-        return Door(listener.name, listener.advertise, self._sasl(listener), rules)
+        door = Door(listener.name, listener.advertise, self._sasl(listener), rules)
+        users = self.services.find(Users)
+        if users is not None:
+            door.lets_in = users.lets_in
+        return door
 
     def _sasl(self, listener: KafkaListener) -> Sasl | None:
         if listener.sasl is None:
