@@ -319,6 +319,19 @@ def half(client: Any, key: str, group: str = "p") -> Code:
     return Code(client.ask(310, b"half", **sending("orders", 0, text, f=4)).code)
 
 
+@pytest.mark.parametrize(("code", "more"), [(33, {}), (36, {"group": "a", "delayLevel": 1})])
+def test_whether_a_message_is_there_is_not_told(code: int, more: dict[str, Any]) -> None:
+    rig = Rig()
+    rig.topic("orders")
+    (secret,) = rig.topic("secret")
+    rig.append(secret, b"x")
+    by_rules(rig, "read group a", "read topic orders")
+    client = rig.client()
+    for offset in (0, 1, 1_000):
+        asked = client.ask(code, offset=secret.queue_number << 40 | offset, **more)
+        assert asked.code == Code.NO_PERMISSION, offset
+
+
 def test_producers_are_asked_about_what_they_may_send_themselves() -> None:
     """In RocketMQ everybody who says that he is a producer of the group is sent the messages."""
     rig = Rig()
