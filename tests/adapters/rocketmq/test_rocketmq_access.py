@@ -90,6 +90,7 @@ def test_changing_topics() -> None:
     assert asked == [
         ("create", "cluster"),
         ("create", "topic"),
+        ("describe", "topic"),
         ("alter", "topic"),
         ("delete", "cluster"),
         ("delete", "topic"),
@@ -317,6 +318,33 @@ def test_internal_topics(topic: str) -> None:
 def half(client: Any, key: str, group: str = "p") -> Code:
     text = text_of(UNIQ_KEY=key, TRAN_MSG="true", PGROUP=group)
     return Code(client.ask(310, b"half", **sending("orders", 0, text, f=4)).code)
+
+
+TOPIC_FIELDS = {
+    "readQueueNums": 1,
+    "writeQueueNums": 1,
+    "perm": 6,
+    "topicFilterType": "SINGLE_TAG",
+    "defaultTopic": "T",
+}
+OF_A_TOPIC: dict[int, dict[str, Any]] = {
+    10: SEND, 11: PULL, 12: {"key": "k"}, 17: TOPIC_FIELDS, 29: {"queueId": 0, "timestamp": 0}, 30: {"queueId": 0},
+    31: {"queueId": 0}, 32: {"queueId": 0}, 105: {}, 202: {}, 215: {}, 216: {}, 222: {"group": "a"}, 300: {}, 351: {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", OF_A_TOPIC)
+def test_whether_a_topic_is_there_is_not_told(code: int) -> None:
+    rig = Rig()
+    rig.topic("secret")
+    by_rules(rig, "read group a", "read topic orders")
+    client = rig.client()
+    told = []
+    for name in ("secret", "absent"):
+        answer = client.ask(code, **{**OF_A_TOPIC[code], "consumerGroup": "a", "topic": name})
+        assert answer.code == Code.NO_PERMISSION
+        told.append((answer.fields, (answer.remark or "").replace(name, "NAME"), bytes(answer.body)))
+    assert told[0] == told[1]
 
 
 @pytest.mark.parametrize(("code", "more"), [(33, {}), (36, {"group": "a", "delayLevel": 1})])
