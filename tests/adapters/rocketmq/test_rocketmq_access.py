@@ -329,7 +329,8 @@ TOPIC_FIELDS = {
 }
 OF_A_TOPIC: dict[int, dict[str, Any]] = {
     10: SEND, 11: PULL, 12: {"key": "k"}, 17: TOPIC_FIELDS, 29: {"queueId": 0, "timestamp": 0}, 30: {"queueId": 0},
-    31: {"queueId": 0}, 32: {"queueId": 0}, 105: {}, 202: {}, 215: {}, 216: {}, 222: {"group": "a"}, 300: {}, 351: {},
+    31: {"queueId": 0}, 32: {"queueId": 0}, 105: {}, 202: {},
+    208: {}, 215: {}, 216: {}, 222: {"group": "a"}, 300: {}, 351: {},
 }  # fmt: skip
 
 
