@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from halfmoon.auth.errors import AuthenticationError
-from halfmoon.auth.principals import Principal, user
+from halfmoon.auth.principals import OWN, Principal, user
 from halfmoon.auth.x500 import subject
 from halfmoon.errors import StartError
 
@@ -41,8 +41,12 @@ class _Rule(NamedTuple):
 
 
 class PrincipalRules:
-    def __init__(self, rules: str = "DEFAULT") -> None:
-        """Raises StartError for a rule that is none, or cannot be obeyed."""
+    def __init__(
+        self, rules: str = "DEFAULT", lets_in: Callable[[Principal], bool] = lambda principal: principal not in OWN
+    ) -> None:
+        """`lets_in`: whether a certificate may let this user in. Raises StartError for a rule that is none, or cannot
+        be obeyed."""
+        self._lets_in = lets_in
         self._rules = [_read(text) for match in _SPLITTER.finditer(rules.strip()) if (text := match[1])]
 
     def apply(self, name: str) -> str:
@@ -60,9 +64,12 @@ class PrincipalRules:
         raise AuthenticationError(f"no rule makes a user's name of {name!r}")
 
     def principal(self, certificate: bytes) -> Principal:
-        """Of who has shown this certificate, in DER (Kafka: DefaultKafkaPrincipalBuilder). Raises
-        AuthenticationError."""
-        return user(self.apply(subject(certificate)))
+        """Of who has shown this certificate, in DER (Kafka: DefaultKafkaPrincipalBuilder). Raises AuthenticationError,
+        also for somebody who is not to be let in."""
+        found = user(self.apply(subject(certificate)))
+        if not self._lets_in(found):
+            raise AuthenticationError(f"{found} is disabled, or the broker itself")
+        return found
 
 
 def _read(text: str) -> _Rule:

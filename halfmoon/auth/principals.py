@@ -17,6 +17,10 @@ class Principal(NamedTuple):
 
 ANONYMOUS = Principal(USER, "ANONYMOUS")
 """Of a connection that has not authenticated."""
+LOCAL_ADMIN = Principal(USER, "local-admin")
+"""Who comes through the administrator's socket, and needs no credential: the broker's own user of the machine."""
+OWN = frozenset((ANONYMOUS, LOCAL_ADMIN))
+"""Whom the broker names so: nobody is one of these by a credential, whatever name an authority has given him."""
 
 
 def user(name: str) -> Principal:

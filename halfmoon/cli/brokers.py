@@ -13,6 +13,7 @@ import typer
 from halfmoon.cli import output
 from halfmoon.cli.errors import CliError
 from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption
+from halfmoon.errors import StartError
 from halfmoon.securing.properties import PLAINTEXT, Security, read
 
 KAFKA_PORT = 9092
@@ -71,11 +72,14 @@ def _note(said: str) -> None:
 
 
 def admin_socket() -> Path | None:
-    """Of the broker whose data directory is the default one here, where it has one."""
+    """Of the broker whose data directory is the default one here, where it has one. Raises CliError."""
     from halfmoon.server.admin_socket import path_of
 
     folder = Path(os.environ.get("HALFMOON_NODE_DATA_DIR") or "./data")
-    path = path_of(folder) if folder.is_dir() else None
+    try:
+        path = path_of(folder) if folder.is_dir() else None
+    except StartError as error:
+        raise CliError(str(error)) from error
     return path if path is not None and path.is_socket() else None
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from halfmoon.auth.errors import AuthenticationError
 from halfmoon.auth.oauth import MOST_KEYS_BYTES, Bearer, Expected, KeySet, RefusedTokenError, authenticate
-from halfmoon.auth.principals import ANONYMOUS, Principal
+from halfmoon.auth.principals import Principal
 from halfmoon.auth.scram import Login
 from halfmoon.errors import StartError
 
@@ -64,19 +64,19 @@ class AccessTokens:
         read: Callable[[], bytes],
         loop: Loop,
         clock: Clock,
-        is_refused: Callable[[Principal], bool],
+        lets_in: Callable[[Principal], bool],
         *,
         refresh_s: float = REFRESH_S,
         run: Run | None = None,
     ) -> None:
         """`source`: the provider's address or the file, for people. `read`: gets its key set, in a thread; any
-        exception is a failure. `is_refused`: who is not let in, though the provider says who it is."""
+        exception is a failure. `lets_in`: whether a user is let in of whom the provider says who it is."""
         self._expected = expected
         self._source = source
         self._read = read
         self._loop = loop
         self._clock = clock
-        self._is_refused = is_refused
+        self._lets_in = lets_in
         self._refresh_s = refresh_s
         self._run = run or _in_thread
         self._keys = KeySet()
@@ -100,7 +100,7 @@ class AccessTokens:
     def log_in(self, asked: Bearer) -> Login:
         """Who the token is of. From any thread. Raises AuthenticationError, UnknownKeyError."""
         login = authenticate(asked, self._keys, self._expected, self._clock.wall_ms() / 1000)
-        if login.principal == ANONYMOUS or self._is_refused(login.principal):
+        if not self._lets_in(login.principal):
             raise RefusedTokenError(f"OAUTHBEARER: {login.principal} is not let in by a token")
         return login
 
@@ -212,16 +212,14 @@ class AccessTokens:
             put("halfmoon_oauth_key_fetches_total", count, result)
 
 
-def access_tokens(
-    oauth: OauthSettings, loop: Loop, clock: Clock, is_refused: Callable[[Principal], bool]
-) -> AccessTokens:
+def access_tokens(oauth: OauthSettings, loop: Loop, clock: Clock, lets_in: Callable[[Principal], bool]) -> AccessTokens:
     """As the settings say it, and begun. Raises StartError."""
     expected = Expected(oauth.issuer or "", oauth.audience, oauth.algorithms, oauth.sub_claim)
     expected.check()
     if oauth.jwks_file is not None:
         file = Path(oauth.jwks_file)
         found = AccessTokens(
-            expected, oauth.jwks_file, partial(_read_file, file), loop, clock, is_refused, refresh_s=LOOK_S
+            expected, oauth.jwks_file, partial(_read_file, file), loop, clock, lets_in, refresh_s=LOOK_S
         )
         found.load()
         return found
@@ -232,7 +230,7 @@ def access_tokens(
     if oauth.ca is not None and not Path(oauth.ca).is_file():
         raise StartError(f"security.oauth.ca: there is no file {oauth.ca}")
     found = AccessTokens(
-        expected, url, partial(https.request, url, ca=oauth.ca, most_bytes=MOST_KEYS_BYTES), loop, clock, is_refused
+        expected, url, partial(https.request, url, ca=oauth.ca, most_bytes=MOST_KEYS_BYTES), loop, clock, lets_in
     )
     found.fetch()
     return found

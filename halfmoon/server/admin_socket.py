@@ -9,8 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import stat
 import struct
 from pathlib import Path
+
+from halfmoon.errors import StartError
 
 NAME = "admin.sock"
 ROOT = 0
@@ -21,12 +24,19 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 def path_of(data_dir: str | Path) -> Path:
-    """Where it is: elsewhere, where the data directory's path is too long."""
+    """Where it is: elsewhere, where the data directory's path is too long. Raises StartError."""
     path = Path(data_dir).absolute() / NAME
     if len(os.fsencode(path)) <= LONGEST_PATH:
         return path
     folder = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/halfmoon-{os.getuid()}")
-    folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        made = folder.stat()
+    except OSError as error:
+        raise StartError(f"cannot use {folder} for {NAME}: {error.strerror or error}") from error
+    # Everybody may have made a folder of that name in /tmp, and would put a socket of his own there.
+    if made.st_uid != os.getuid() or made.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise StartError(f"cannot use {folder} for {NAME}: others may write there; set XDG_RUNTIME_DIR")
     found = Path(data_dir).absolute().stat()
     return folder / f"halfmoon-{found.st_dev:x}-{found.st_ino:x}.sock"
 

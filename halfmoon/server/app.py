@@ -21,6 +21,7 @@ from halfmoon.adapters.kafka.server import Server
 from halfmoon.adapters.tcp.access import Access
 from halfmoon.adapters.tcp.tls import Tls
 from halfmoon.adapters.tcp.turns import PLUGIN, Turns
+from halfmoon.auth.principals import LOCAL_ADMIN
 from halfmoon.config.listener_settings import KafkaListener, RocketmqListener
 from halfmoon.config.security_settings import authenticates, takes_tokens
 from halfmoon.config.settings import Settings
@@ -248,8 +249,8 @@ class App:
         from halfmoon.server.access_tokens import access_tokens  # few need it
 
         node = self.node
-        refused = partial(authorizing.comes_by_no_token, node.users)
-        self.access_tokens = access_tokens(self.settings.security.oauth, loop, node.kernel.clock, refused)
+        lets_in = node.users.lets_in
+        self.access_tokens = access_tokens(self.settings.security.oauth, loop, node.kernel.clock, lets_in)
         self._undo.append(self.access_tokens.stop)
 
     def _limit_connections(self, descriptors: int) -> None:
@@ -340,7 +341,7 @@ class App:
         path = admin_socket.path_of(self.settings.node.data_dir)
         try:
             made = admin_socket.listening_at(path)
-            await self.kafka.open_locally(made, Local(authorizing.LOCAL_ADMIN, admin_socket.is_ours))
+            await self.kafka.open_locally(made, Local(LOCAL_ADMIN, admin_socket.is_ours))
         except OSError as error:
             raise StartError(f"cannot listen on {path}: {error.strerror or error}") from error
         self._undo.append(lambda: path.unlink(missing_ok=True))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from halfmoon.adapters.tcp.access import Access, OpinionAccess, RuleAccess
-from halfmoon.auth.principals import Principal, parse
+from halfmoon.auth.principals import LOCAL_ADMIN, parse
 from halfmoon.config.security_settings import authenticates
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.authorization import own_topics
@@ -21,13 +21,10 @@ if TYPE_CHECKING:
     from halfmoon.server.assembly import Node
     from halfmoon.server.plugin_host import Host
     from halfmoon.server.tls_files import TlsFiles
-    from halfmoon.services.credentials.users import Users
 
 logger = logging.getLogger("halfmoon.auth")
 
 HOOK = "halfmoon_authorize"
-LOCAL_ADMIN = Principal("User", "local-admin")
-"""Who comes through the administrator's socket, and needs no credential: the broker's own user of the machine."""
 
 
 def access_of(node: Node, settings: Settings, plugins: Plugins, host: Host) -> Access | None:
@@ -83,12 +80,6 @@ def authorization_of(
     users.on_change.append(user_changed)
     node.state.acls.watchers.append(lambda removed, added: node.groups.rights_changed())
     return authorization
-
-
-def comes_by_no_token(users: Users, principal: Principal) -> bool:
-    """Whether an access token does not let this user in: one that is disabled here, and the local administrator, whose
-    name anybody may have at an identity provider."""
-    return principal == LOCAL_ADMIN or users.is_disabled(principal)
 
 
 def answers(access: Access | None, tls_files: TlsFiles) -> SecurityAnswers:

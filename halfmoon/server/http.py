@@ -8,7 +8,8 @@ who may Describe the cluster, and others get a 401 or 403.
 
 HEAD does the same without the body. Other machines reach it as config/exposure.py says. Whoever connects can cost
 little: connections, the size of a request and the time for it are bounded, and scrapes that come while one is under way
-get that one's answer. Malformed input gets a 400 and is hung up on.
+get that one's answer. Malformed input gets a 400 and is hung up on. Where all connections are taken, one that has not
+asked anything gives way: who says nothing keeps neither a load balancer nor Prometheus out.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 
@@ -30,9 +32,13 @@ from halfmoon.auth.principals import ANONYMOUS
 from halfmoon.server import metrics, readings
 from halfmoon.server.http_access import NotWhoTheySayError, Visitors
 from halfmoon.server.http_message import Answer, BadRequestError, Request, encode, parse
-from halfmoon.services.audit.lines import Who
+from halfmoon.services.audit.lines import TLS, Who
 
 logger = logging.getLogger("halfmoon.http")
+
+
+LINE_EVERY_S = 1.0
+"""So often a malformed request is logged at most. All are counted."""
 
 
 class HttpLimits(Struct, frozen=True):
@@ -55,6 +61,7 @@ class HttpCounters(Struct):
     """Open now."""
     accepted: int = 0
     refused: int = 0
+    """Over the limit, or hung up on for others."""
     malformed: int = 0
 
 
@@ -80,6 +87,9 @@ class HttpServer:
         self.tls = tls
         self._arrivals: set[Arrival] = set()
         self._connections: set[asyncio.Task[None]] = set()
+        self._silent: dict[asyncio.Task[None], str] = {}
+        """Those that have not sent a whole request, with their addresses; the longest silent first."""
+        self._next_line_s = 0.0
         self._scrape: asyncio.Task[bytes] | None = None
         self._thread = ThreadPoolExecutor(1, "halfmoon-metrics")
         self.counters = HttpCounters()
@@ -120,7 +130,7 @@ class HttpServer:
 
     def admit(self, arrival: Arrival) -> bool:
         self.newcomers.expire()
-        if len(self._connections) >= self._limits.connections:
+        if len(self._connections) >= self._limits.connections and not self._makes_room():
             self.counters.refused += 1
             return False
         self._arrivals.add(arrival)
@@ -139,7 +149,7 @@ class HttpServer:
     def shown_no_certificate(self, listener: str, host: str, reason: str) -> None:
         audit = None if self.visitors is None else self.visitors.audit
         if audit is not None:
-            audit.login_failed(Who(listener, host, str(ANONYMOUS), "TLS"), host, reason)
+            audit.login_failed(Who(listener, host, str(ANONYMOUS), TLS), host, reason)
 
     def _make(self, arrival: Arrival) -> asyncio.BaseProtocol:
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -151,7 +161,7 @@ class HttpServer:
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         counters = self.counters
-        if len(self._connections) >= self._limits.connections:
+        if len(self._connections) >= self._limits.connections and not self._makes_room():
             counters.refused += 1
             writer.transport.abort()
             return
@@ -161,6 +171,18 @@ class HttpServer:
         counters.connections = len(self._connections)
         task.add_done_callback(self._left)
 
+    def _makes_room(self) -> bool:
+        """Whether somebody is hung up on who asks nothing just now: who has been silent for the longest, of the address
+        that has the most."""
+        if not self._silent:
+            return False
+        ((host, _),) = Counter(self._silent.values()).most_common(1)
+        task = next(task for task, of in self._silent.items() if of == host)
+        del self._silent[task]
+        self.counters.refused += 1
+        task.cancel()
+        return True
+
     def _left(self, task: asyncio.Task[None]) -> None:
         self._connections.discard(task)
         self.counters.connections = len(self._connections)
@@ -168,21 +190,30 @@ class HttpServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # The limit of 0 makes `drain` wait until all is with the kernel, so that hanging up after it loses nothing.
         writer.transport.set_write_buffer_limits(0)
+        task = asyncio.current_task()
+        assert task is not None
+        peer = writer.get_extra_info("peername")
+        host = plain_host(peer[0]) if peer else ""  # who has left already
         try:
-            while await self._exchange(reader, writer):
-                pass
+            more = True
+            while more:
+                self._silent[task] = host
+                more = await self._exchange(reader, writer, lambda: self._silent.pop(task, None))
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
             pass  # The client is gone, or as good as.
         except Exception:
             logger.exception("event=http_failed")
         finally:
+            self._silent.pop(task, None)
             if writer.transport.get_write_buffer_size():
                 writer.transport.abort()
             else:
                 writer.close()
 
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """One request and its answer. Returns whether another may follow."""
+    async def _exchange(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asks: Callable[[], object]
+    ) -> bool:
+        """One request and its answer; whether another may follow. `asks` is called once the request is there."""
         limits = self._limits
         async with asyncio.timeout(limits.idle_s):
             head = await reader.readexactly(1)
@@ -190,6 +221,7 @@ class HttpServer:
         try:
             async with asyncio.timeout(limits.request_s):
                 head += await reader.readuntil(b"\r\n\r\n")
+            asks()
             request = parse(head)
             answer = await self._answer(request, writer)
         except asyncio.LimitOverrunError:
@@ -205,7 +237,10 @@ class HttpServer:
 
     def _malformed(self, status: HTTPStatus, reason: str, writer: asyncio.StreamWriter) -> Answer:
         self.counters.malformed += 1
-        logger.warning("event=malformed_request peer=%s reason=%s", writer.get_extra_info("peername"), reason)
+        now_s = self.loop.time()
+        if now_s >= self._next_line_s:
+            self._next_line_s = now_s + LINE_EVERY_S
+            logger.warning("event=malformed_request peer=%s reason=%s", writer.get_extra_info("peername"), reason)
         return Answer(status, f"{reason}\n".encode())
 
     async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> Answer:

@@ -21,14 +21,14 @@ from halfmoon.auth.principal_rules import PrincipalRules
 from halfmoon.auth.principals import ANONYMOUS, Principal
 from halfmoon.auth.scram import Found, Login, Mechanism
 from halfmoon.config.settings import Settings
-from halfmoon.services.audit.lines import Who
+from halfmoon.services.audit.lines import TLS, Who
 from halfmoon.services.audit.service import Audit
 
 if TYPE_CHECKING:
     from halfmoon.auth.bearer_exchange import Verifier
 
 BASIC, BEARER, MTLS = "basic", "bearer", "mtls"
-LISTENER, TLS = "http", "TLS"
+LISTENER = "http"
 AT_ONCE = 2
 """Passwords that are verified at a time: each takes milliseconds of a thread."""
 FAILED_S = 0.1
@@ -41,6 +41,8 @@ class Users(Protocol):
     def credentials(self, name: str) -> Mapping[Mechanism, Found]: ...
 
     def unknown_key(self) -> bytes: ...
+
+    def lets_in(self, principal: Principal) -> bool: ...
 
 
 class NotWhoTheySayError(Exception):
@@ -68,7 +70,9 @@ class Visitors:
         self._verifier = verifier
         # A certificate counts if `auth` says nothing, too: as with Kafka's listeners.
         certificates = principal_rules is not None and (MTLS in auth or not auth)
-        self._rules = PrincipalRules(principal_rules) if principal_rules is not None and certificates else None
+        self._rules = None
+        if principal_rules is not None and certificates:
+            self._rules = PrincipalRules(principal_rules, users.lets_in)
         self._working = asyncio.Semaphore(AT_ONCE)
         self._waits = waits
         self.audit = audit

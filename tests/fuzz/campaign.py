@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections import Counter
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -71,7 +72,19 @@ def versions() -> list[tuple[int, int]]:
 class Campaign:
     """Cases against one broker."""
 
-    def __init__(self, broker: BrokerProcess, canary: Canary, memory: MemoryWatch, seed: int) -> None:
+    def __init__(
+        self,
+        broker: BrokerProcess,
+        canary: Canary,
+        memory: MemoryWatch,
+        seed: int,
+        *,
+        connect: Callable[[], Peer] | None = None,
+        keeper: Callable[[], Peer] | None = None,
+    ) -> None:
+        """`connect`: how a case connects. `keeper`: how those do who make what cases name, and delete it."""
+        self._connect = connect or (lambda: Peer(broker.address))
+        self._keeper = keeper or self._connect
         self._broker = broker
         self._canary = canary
         self._memory = memory
@@ -109,7 +122,7 @@ class Campaign:
         assert grown < MEMORY_BYTES, f"{grown >> 20} MiB more memory than at the start"
 
     def _run(self, key: int, version: int, number: int, body: bytes, valid: bool) -> str:
-        with Peer(self._broker.address) as peer:
+        with self._connect() as peer:
             peer.send(framed(body) + framed(API_VERSIONS))
             frames = []
             try:
@@ -149,7 +162,7 @@ class Campaign:
     def create(self, number: int) -> None:
         """Make the topics that cases name, and learn their ids; join a new group as its only member."""
         creatable = CreateTopicsRequest.CreatableTopic
-        with Peer(self._broker.address) as peer:
+        with self._keeper() as peer:
             topics = [
                 creatable(name=name, num_partitions=2, replication_factor=1, assignments=[], configs=[])
                 for name in self._world.topics
@@ -181,7 +194,7 @@ class Campaign:
 
     def tidy(self) -> None:
         """Delete all topics but the canary's, and wait for the canary to go on."""
-        with Peer(self._broker.address) as peer:
+        with self._keeper() as peer:
             listed = peer.ask(3, 7, topics=None, allow_auto_topic_creation=False)
             names = [topic.name for topic in listed.topics if topic.name != "canary"]
             peer.ask(20, 3, topic_names=names, timeout_ms=1000)

@@ -65,7 +65,7 @@ class Canary:
             time.sleep(0.001)
 
     def _create(self) -> None:
-        with Peer(self._address) as peer:
+        with self._connect() as peer:
             creatable = CreateTopicsRequest.CreatableTopic
             configs = [creatable.CreatableTopicConfig(name="retention.bytes", value="1000000")]
             topic = creatable(name=TOPIC, num_partitions=1, replication_factor=1, assignments=[], configs=configs)

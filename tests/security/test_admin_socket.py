@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from halfmoon.errors import StartError
 from halfmoon.server import admin_socket
 from tests.cli.conftest import CommandLine
 from tests.security.conftest import Secure
@@ -86,6 +87,24 @@ def test_a_path_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert path.parent == runtime
     assert path == admin_socket.path_of(deep)
     assert path != admin_socket.path_of(tmp_path / "r")
+
+
+def test_a_folder_in_which_others_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
+    """Somebody made it first, as anybody can in /tmp: he would get the passwords that administrators set."""
+    deep, runtime = tmp_path / ("d" * 100), tmp_path / "r"
+    for folder in (deep, runtime):
+        folder.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    monkeypatch.setenv("HALFMOON_NODE_DATA_DIR", str(deep))
+    for mode in (0o777, 0o720):
+        runtime.chmod(mode)
+        with pytest.raises(StartError, match="others may write there"):
+            admin_socket.path_of(deep)
+    assert "others may write there" in cli("user", "list").failed_with(1)
+    runtime.chmod(0o700)
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    with pytest.raises(StartError, match="others may write there"):
+        admin_socket.path_of(deep)
 
 
 def test_what_is_left_over_is_replaced(tmp_path: Path) -> None:

@@ -153,6 +153,18 @@ def test_whose_certificate_makes_no_user_sees_nothing(secured: Secure, authority
     assert shown.ask("/metrics")[0] == 403
 
 
+@pytest.mark.parametrize("name", ["local-admin", "mallory"])
+def test_a_certificate_lets_nobody_in_who_is_disabled_or_the_broker_itself(
+    secured: Secure, authority: Authority, name: str
+) -> None:
+    tls = authority.pair("web") | {"client_ca": authority.path, "client_auth": "request", "principal_rules": RULES}
+    found = secured(http=HTTP | {"tls": tls}, security=ROOT)
+    found.user("mallory", "secret")
+    allow(found, "mallory")
+    found.in_loop(lambda: found.app.node.users.set_flags("mallory", disabled=True))
+    assert Web(found, context=authority.client(authority.pair(name))).ask("/metrics")[0] == 403
+
+
 def test_a_certificate_counts_only_where_it_is_to(secured: Secure, authority: Authority) -> None:
     tls = authority.pair("web") | {"client_ca": authority.path, "client_auth": "request", "principal_rules": RULES}
     found = secured(http=HTTP | {"tls": tls, "auth": ["basic"]}, security=ROOT)

@@ -11,11 +11,13 @@ import pytest
 
 from halfmoon.adapters.kafka.login import FAILED_MS, LONGEST_REQUEST, LONGEST_WITH_TOKEN, MOST_VERIFIED, Sasl, State
 from halfmoon.adapters.kafka.mechanisms import beginner
+from halfmoon.adapters.tcp.newcomers import LARGE_BYTES
 from halfmoon.auth.principals import ANONYMOUS, user
 from halfmoon.auth.scram import MECHANISMS, SHA_256, Found, Mechanism, ScramClient, make_credential
 from tests.adapters.kafka.kafka_rig import Rig, RigClient
+from tests.interop.access.world import build
 
-VERSIONS, HANDSHAKE, AUTHENTICATE, METADATA, PRODUCE = 18, 17, 36, 3, 0
+VERSIONS, HANDSHAKE, AUTHENTICATE, METADATA, PRODUCE, FETCH = 18, 17, 36, 3, 0, 1
 UNSUPPORTED_MECHANISM, ILLEGAL_STATE, FAILED = 33, 34, 58
 
 
@@ -181,6 +183,16 @@ def test_a_large_request_is_not_received(mechanism: str, most: int, key: int, gi
     assert rig.server.pool.in_use_bytes <= 512 << 10
 
 
+def test_few_long_tokens_are_received_at_a_time() -> None:
+    """Of half a megabyte each: the largest that strangers may send, if all of them did."""
+    rig = SaslRig("OAUTHBEARER")
+    strangers = [rig.client() for _ in range(50)]
+    for stranger in strangers:
+        stranger.feed(struct.pack(">ih", LONGEST_WITH_TOKEN, AUTHENTICATE).ljust(50, b"\0"))
+    assert sum(not stranger.transport.closed for stranger in strangers) == LARGE_BYTES // LONGEST_WITH_TOKEN
+    assert rig.server.pool.in_use_bytes < 2 * LARGE_BYTES + (1 << 20)  # in buffers of the next power of two
+
+
 def test_what_comes_behind_the_token_waits_for_its_outcome(rig: SaslRig) -> None:
     for password, served in (("secret", True), ("wrong", False)):
         client = rig.client()
@@ -231,6 +243,31 @@ def test_a_session_ends_unless_its_client_authenticates_again() -> None:
     assert is_served(client)
     rig.pass_time(2_000)
     client.feed(client.encode(METADATA, 9, topics=None))
+    assert client.frames() == []
+    assert client.transport.closed
+
+
+def test_a_fetch_that_waits_when_its_session_ends() -> None:
+    """It is answered, as in Kafka, and no longer held than any other; the next request ends the connection."""
+    rig = SaslRig(reauthenticate_ms=10_000)
+    (partition,) = rig.topic("t")
+    client = rig.client()
+    logs_in(client, "alice", "secret")
+    part = {"partition": 0, "current_leader_epoch": -1, "fetch_offset": 0, "last_fetched_epoch": -1,
+            "log_start_offset": -1, "partition_max_bytes": 1 << 20}  # fmt: skip
+    fetch = build(FETCH, {
+        "replica_id": -1, "max_wait_ms": 30_000, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 0,
+        "session_id": 0, "session_epoch": -1, "topics": [{"topic": "t", "partitions": [part]}],
+        "forgotten_topics_data": [], "rack_id": "",
+    })  # fmt: skip
+    client.feed(client.encode(FETCH, 11, **fetch))
+    rig.pass_time(12_000)
+    assert client.answers() == []
+    rig.append(partition, b"late")
+    rig.turn()
+    (answer,) = client.answers()
+    assert b"late" in bytes(answer.responses[0].partitions[0].records)
+    client.feed(client.encode(FETCH, 11, **fetch))
     assert client.frames() == []
     assert client.transport.closed
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfmoon.adapters.tcp.newcomers import Newcomers
+from halfmoon.adapters.tcp.newcomers import LARGE_BYTES, SMALL_BYTES, Newcomers
 
 
 class Someone:
@@ -58,3 +58,25 @@ def test_who_changes_its_form_keeps_its_time() -> None:
     now_ms = 1_000
     here.expire()
     assert connection.ended
+
+
+def test_large_requests_of_all_together_are_few_bytes() -> None:
+    newcomers = Newcomers(lambda: 0, 10, 1_000)
+    first, second, third = (Someone("a") for _ in range(3))
+    for each in (first, second, third):
+        newcomers.add(each)
+    assert newcomers.fits(first, LARGE_BYTES - 1_000_000)
+    assert newcomers.fits(first, LARGE_BYTES - 1_000_000), "it is asked about the same request more than once"
+    assert newcomers.fits(first, 70_000)
+    assert newcomers.fits(second, 1_000_000)
+    assert newcomers.large_bytes == LARGE_BYTES
+    assert not newcomers.fits(second, 1_000_001)
+    assert not newcomers.fits(third, SMALL_BYTES + 1)
+    assert newcomers.fits(third, SMALL_BYTES)
+    newcomers.remove(second)
+    newcomers.remove(second)
+    assert newcomers.fits(third, 1_000_000)
+    assert newcomers.fits(second, 1 << 30), "it has shown who it is"
+    for each in (first, third):
+        newcomers.remove(each)
+    assert newcomers.large_bytes == 0

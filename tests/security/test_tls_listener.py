@@ -284,6 +284,25 @@ def test_whose_certificate_makes_no_user_is_closed(serve: Serve, authority: Auth
     until(lambda: not users(broker))
 
 
+MAPPED = "RULE:^CN=(.*?),.*$/$1/"
+
+
+@pytest.mark.parametrize("name", ["local-admin", "ANONYMOUS", "mallory"])
+def test_a_certificate_lets_nobody_in_who_is_disabled_or_the_broker_itself(
+    serve: Serve, authority: Authority, name: str
+) -> None:
+    """An authority may let its users choose their names: one of these is a super user (`admin.sock`)."""
+    broker = serve(client_ca=authority.path, client_auth="require", principal_rules=MAPPED)
+    broker._in_loop(lambda app: app.node.users.create("mallory"))
+    broker._in_loop(lambda app: app.node.users.set_flags("mallory", disabled=True))
+    shown = authority.client(authority.pair(name))
+    with shown.wrap_socket(connected(broker), server_hostname="127.0.0.1") as stream:
+        assert was_closed(stream)
+    fine = authority.client(authority.pair("alice"))
+    with fine.wrap_socket(connected(broker), server_hostname="127.0.0.1") as stream:
+        assert asked(stream) == 7
+
+
 def test_who_is_let_in_stays(serve: Serve, authority: Authority) -> None:
     broker = serve({"authentication_timeout": "500ms"})
     with authority.client().wrap_socket(connected(broker), server_hostname="127.0.0.1") as stream:

@@ -189,16 +189,51 @@ async def test_a_silent_connection_is_closed() -> None:
 
 
 @in_loop
-async def test_connections_over_the_limit_are_hung_up_on_and_counted() -> None:
+async def test_connections_over_the_limit_are_hung_up_on_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody is silent."""
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(server: HttpServer) -> bytes:
+        asked.set()
+        await go_on.wait()
+        return b""
+
+    monkeypatch.setattr(HttpServer, "_read_and_render", slowly)
     async with serving(StubApp(), connections=1) as (server, connect):
         first = await connect()
-        assert (await first.ask(GET % b"/healthz"))[0] == 200
+        asking = asyncio.create_task(first.ask(GET % b"/metrics"))
+        await asked.wait()
         assert await (await connect()).hung_up()
         assert (server.counters.connections, server.counters.accepted, server.counters.refused) == (1, 1, 1)
+        go_on.set()
+        assert (await asking)[0] == 200
         await first.ask(b"GET /healthz HTTP/1.0\r\n\r\n")
         assert await first.hung_up()
         await until(lambda: not server.counters.connections)
         assert (await (await connect()).ask(GET % b"/healthz"))[0] == 200
+
+
+@in_loop
+async def test_who_says_nothing_gives_way() -> None:
+    """Silent, in the middle of a request, or between two of them: the longest silent one first."""
+    async with serving(StubApp(), connections=3) as (server, connect):
+        silent, begun, between = [await connect() for _ in range(3)]
+        begun.writer.write(b"GET /heal")
+        assert (await between.ask(GET % b"/healthz"))[0] == 200
+        for number, gone in enumerate((silent, begun, between), 1):
+            assert (await (await connect()).ask(GET % b"/healthz"))[0] == 200
+            assert await gone.hung_up()
+            assert server.counters.refused == number
+        await until(lambda: server.counters.connections == 3)
+
+
+@in_loop
+async def test_malformed_requests_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(StubApp()) as (server, connect):
+        for _ in range(20):
+            assert (await (await connect()).ask(b"nonsense\r\n\r\n"))[0] == 400
+        assert server.counters.malformed == 20
+    assert sum("event=malformed_request" in record.getMessage() for record in caplog.records) < 20
 
 
 @in_loop

@@ -197,6 +197,9 @@ class Connection(Identified):
         if size > self._most_bytes:
             self._malformed(f"a request of {size} bytes before it has authenticated")
             return 0
+        if not self._listener.newcomers.fits(self, size):
+            self._malformed(f"a request of {size} bytes before it has authenticated, among others")
+            return 0
         return int(4 + size)
 
     def _blocked(self) -> bool:

@@ -12,7 +12,7 @@ from halfmoon.adapters.kafka.login import Authenticating, Sasl, State
 from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.auth.errors import AuthenticationError
 from halfmoon.auth.principals import ANONYMOUS, Principal
-from halfmoon.services.audit.lines import Use, Who
+from halfmoon.services.audit.lines import TLS, Use, Who
 
 if TYPE_CHECKING:
     from halfmoon.adapters.tcp.accepting import Arrival
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from halfmoon.auth.principal_rules import PrincipalRules
     from halfmoon.auth.scram import Login
 
-LOCAL, TLS = "LOCAL", "TLS"
+LOCAL = "LOCAL"
 """How somebody has authenticated, beside the names of SASL's mechanisms."""
 _SIZE = struct.Struct(">i")
 

@@ -117,7 +117,9 @@ class Server(Listener):
     def _door(self, listener: KafkaListener) -> Door:
         """Raises StartError."""
         tls = listener.tls
-        rules = PrincipalRules(tls.principal_rules) if tls is not None and tls.client_auth != "none" else None
+        rules = None
+        if tls is not None and tls.client_auth != "none":
+            rules = PrincipalRules(tls.principal_rules, self.services.get(Users).lets_in)
         return Door(listener.name, listener.advertise, self._sasl(listener), rules)
 
     def _sasl(self, listener: KafkaListener) -> Sasl | None:

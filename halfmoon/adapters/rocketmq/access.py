@@ -82,10 +82,12 @@ def _all(*needs: Needs) -> Needs:
 
 
 def _change(call: Call) -> Iterator[Use]:
+    """Who may not describe a topic is refused as if there were none: whether there is one is not told."""
     name = names.from_rocketmq(call.text("topic"))
-    if call.core.catalog.topic(name) is None:
+    is_there = call.core.catalog.topic(name) is not None
+    if not is_there or not call.allows("describe", "topic", name):
         call.check_either(("create", "cluster", CLUSTER), ("create", "topic", name))
-    else:
+    if is_there:
         yield "alter", "topic", name
         yield "alter_configs", "topic", name
 

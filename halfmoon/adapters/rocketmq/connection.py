@@ -25,6 +25,7 @@ from halfmoon.adapters.rocketmq.registry import Call, Port
 from halfmoon.adapters.rocketmq.to_records import BORN_HOST, header
 from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.adapters.tcp.access import CLUSTER
+from halfmoon.adapters.tcp.newcomers import SMALL_BYTES
 from halfmoon.errors import BrokerError
 from halfmoon.remoting import command as wire
 from halfmoon.remoting.codes import Code
@@ -138,6 +139,9 @@ class Connection(Identified):
         (size,) = _SIZE.unpack_from(start)
         if not 4 <= size <= wire.MAX_FRAME_BYTES:
             self._malformed(f"a frame of {size} bytes")
+            return 0
+        if size > SMALL_BYTES and not self._listener.newcomers.fits(self, size):
+            self._malformed(f"a frame of {size} bytes before it has authenticated, among others")
             return 0
         return int(4 + size)
 

@@ -16,7 +16,7 @@ from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.auth.errors import AuthenticationError
 from halfmoon.auth.principals import ANONYMOUS, Principal, user
 from halfmoon.remoting.codes import Code
-from halfmoon.services.audit.lines import Who
+from halfmoon.services.audit.lines import TLS, Who
 
 if TYPE_CHECKING:
     from halfmoon.adapters.tcp.accepting import Arrival
@@ -78,10 +78,16 @@ class Identified(tcp.Connection):
 
     def _is_who_it_shows(self, certificate: bytes) -> None:
         assert self._rules is not None
+        audit = self._listener.audit
         try:
             self.principal = self._rules.principal(certificate)
         except AuthenticationError as error:
+            if audit is not None:
+                audit.login_failed(self.who(ANONYMOUS), self.peer_host, str(error))
             self._close(f"its certificate: {error}")
+        else:
+            if audit is not None:
+                audit.logged_in(self.who(self.principal))
 
     def _forget_users(self) -> None:
         if self._signatures is not None:
@@ -142,7 +148,7 @@ class Identified(tcp.Connection):
 
     def who(self, principal: Principal) -> Who:
         """As audit records it."""
-        mechanism = "" if self._signatures is None else SIGNATURE
+        mechanism = TLS if self._rules is not None else "" if self._signatures is None else SIGNATURE
         return Who(self._port_name(), self.peer, str(principal), mechanism, self._who())
 
     def _turn_away(self, signatures: Signatures, claim: Claim) -> None:

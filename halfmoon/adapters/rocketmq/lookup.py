@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.store_times import frame_at
@@ -26,8 +26,27 @@ class Standing(NamedTuple):
     store_ms: int
 
 
-def find(core: Core, physical: int) -> Steps[Standing]:
-    """The message that a physical offset leads to. Raises Refused(QUERY_NOT_FOUND), BrokerError."""
+class Asker(Protocol):
+    """Who asks for a message (registry.Call)."""
+
+    @property
+    def core(self) -> Core: ...
+
+    def check(self, operation: str, resource_type: str, resource: str) -> None:
+        """Raises BrokerError where it is refused."""
+
+
+def find(asker: Asker, physical: int) -> Steps[Standing]:
+    """The message that a physical offset leads to, for who may read its topic: nobody else is told whether it is there.
+    Raises BrokerError at once where that is refused; else as `_find`."""
+    partition = asker.core.catalog.by_queue_number.get(place_of(physical)[0])
+    if partition is not None:
+        asker.check("read", "topic", partition.topic.name)
+    return _find(asker.core, physical)
+
+
+def _find(core: Core, physical: int) -> Steps[Standing]:
+    """Raises Refused(QUERY_NOT_FOUND), BrokerError."""
     number, offset = place_of(physical)
     partition = core.catalog.by_queue_number.get(number)
     if partition is not None and partition.start_offset <= offset < partition.stable_offset:

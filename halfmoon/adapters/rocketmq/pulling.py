@@ -280,4 +280,10 @@ class Pull:
         if held is not None and self._call.core.clock.mono_ms() >= held.deadline_ms:
             self._deadline_ms = 0
         self._tries = 0
-        self._go_on()
+        try:  # it may have lost a right while it waited
+            self._call.check("read", "topic", self._partition.topic.name)
+            self._call.check("read", "group", self._group)
+        except BrokerError as error:
+            self._call.reply(refusal(error))
+        else:
+            self._go_on()

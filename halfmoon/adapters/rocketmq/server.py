@@ -72,8 +72,9 @@ class Server(Listener):
             self.signatures = Signatures(users, core.clock.mono_ms, random.random)
             users.on_change.append(self.signatures.user_changed)
         elif tls is not None and tls.client_auth != "none":
-            self.rules = PrincipalRules(tls.principal_rules)
-            services.get(Users).on_change.append(self._user_changed)
+            users = services.get(Users)
+            self.rules = PrincipalRules(tls.principal_rules, users.lets_in)
+            users.on_change.append(self._user_changed)
 
     def _user_changed(self, name: str, change: Change) -> None:
         """As with Kafka's listeners, a user who is disabled has no connection either."""

@@ -25,7 +25,7 @@ from halfmoon.adapters.tcp.turns import Turns
 from halfmoon.auth.principals import ANONYMOUS
 from halfmoon.config.settings import LimitSettings, Settings
 from halfmoon.core.durations import Durations, of_requests
-from halfmoon.services.audit.lines import Who
+from halfmoon.services.audit.lines import TLS, Who
 from halfmoon.services.audit.service import Audit
 from halfmoon.services.common.services import Services
 
@@ -226,7 +226,7 @@ class Listener:
     def shown_no_certificate(self, listener: str, host: str, reason: str) -> None:
         """A client was asked for a certificate, and has shown none that counts."""
         if self.audit is not None:
-            self.audit.login_failed(Who(listener, host, str(ANONYMOUS), "TLS"), host, reason)
+            self.audit.login_failed(Who(listener, host, str(ANONYMOUS), TLS), host, reason)
 
     def leave(self, accepted: Accepted) -> None:
         if accepted not in self._connections:

@@ -22,6 +22,9 @@ from halfmoon.services.common.printing import printable
 LONGEST_NAME = 255
 """Characters of each name and reason."""
 
+TLS = "TLS"
+"""Mechanism: a client's certificate; or its handshake, which failed."""
+
 Decision = Literal["allowed", "denied"]
 Use = tuple[str, str, str | None]
 """Operation, type of the resource, and its name; None: any of the type."""

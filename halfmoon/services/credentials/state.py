@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -23,6 +24,8 @@ class CredentialsState(CatalogSection):
     def __init__(self) -> None:
         self.users: dict[str, User] = {}
         self.tokens: dict[str, DelegationToken] = {}
+        self.owned: Counter[str] = Counter()
+        """How many tokens each owner has."""
         self._encoded_users: EncodedArray[str] = EncodedArray()
         self._encoded_tokens: EncodedArray[str] = EncodedArray()
 
@@ -34,9 +37,11 @@ class CredentialsState(CatalogSection):
             self._set_users(record.changed)
         else:
             assert isinstance(record, control.TokensChanged)
-            for token in record.removed:
-                self.tokens.pop(token, None)
-                self._encoded_tokens.drop(token)
+            for token_id in record.removed:
+                gone = self.tokens.pop(token_id, None)
+                if gone is not None:
+                    self._encoded_tokens.drop(token_id)
+                    self.owned[gone.owner] -= 1
             self._set_tokens(record.changed)
 
     def _set_users(self, users: Iterable[User]) -> None:
@@ -46,6 +51,7 @@ class CredentialsState(CatalogSection):
 
     def _set_tokens(self, tokens: Iterable[DelegationToken]) -> None:
         for token in tokens:
+            self.owned[token.owner] += token.id not in self.tokens
             self.tokens[token.id] = token
             self._encoded_tokens.set(token.id, token)
 
@@ -57,5 +63,5 @@ class CredentialsState(CatalogSection):
             self.users, self._encoded_users = {}, EncodedArray()
             self._set_users(_users.decode(saved))
         else:
-            self.tokens, self._encoded_tokens = {}, EncodedArray()
+            self.tokens, self.owned, self._encoded_tokens = {}, Counter(), EncodedArray()
             self._set_tokens(_tokens.decode(saved))

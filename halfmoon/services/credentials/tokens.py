@@ -27,7 +27,11 @@ from halfmoon.services.credentials.node_key import NodeKey
 from halfmoon.services.credentials.state import CredentialsState
 
 _FOREVER = 2**63 - 1
-_MOST_RENEWERS = 1_000
+MOST_OF_OWNER = 1_000
+"""Whoever has authenticated makes tokens without a right to anything."""
+MOST_RENEWERS = 1_000
+LONGEST_RENEWERS = 20_000
+"""Characters of their names together."""
 _LONGEST_SWEEP = 1_000
 """Tokens that are removed by one record."""
 _MOST_CREDENTIALS = 10_000
@@ -96,11 +100,17 @@ class DelegationTokens:
     ) -> tuple[Token, int]:
         """`lifetime_ms`: not above 0 is as long as is allowed."""
         self._check_enabled()
-        if len(renewers) > _MOST_RENEWERS:
-            raise BrokerError(Fault.INVALID_REQUEST, f"more than {_MOST_RENEWERS} renewers")
+        if len(renewers) > MOST_RENEWERS:
+            raise BrokerError(Fault.INVALID_REQUEST, f"more than {MOST_RENEWERS} renewers")
+        if sum(len(each.name) for each in renewers) > LONGEST_RENEWERS:
+            raise BrokerError(
+                Fault.INVALID_REQUEST, f"names of renewers of more than {LONGEST_RENEWERS} characters together"
+            )
         for each in renewers:
             if each.kind != USER:
                 raise BrokerError(Fault.INVALID_PRINCIPAL_TYPE, f"a renewer of type {each.kind}")
+        if self._state.owned[str(owner)] >= MOST_OF_OWNER:
+            raise BrokerError(Fault.POLICY_VIOLATION, f"{owner} has {MOST_OF_OWNER} tokens already")
         limits, now_ms = self.limits, self._clock.wall_ms()
         max_ms = _sum(now_ms, min(limits.lifetime_ms, lifetime_ms) if lifetime_ms > 0 else limits.lifetime_ms)
         made = DelegationToken(

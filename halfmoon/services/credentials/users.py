@@ -126,6 +126,11 @@ class Users:
         found = self._state.users.get(principal.name) if principal.kind == USER else None
         return found is not None and found.disabled
 
+    def lets_in(self, principal: Principal) -> bool:
+        """Whether a credential of any kind may: one that is disabled may not, nor the broker's own, whose names anybody
+        may have at an authority or an identity provider."""
+        return principal not in principals.OWN and not self.is_disabled(principal)
+
     def is_admin(self, principal: Principal) -> bool:
         """Whether it is an administrator, who is a super user. One that is disabled is none."""
         found = self._state.users.get(principal.name) if principal.kind == USER else None
@@ -139,7 +144,9 @@ class Users:
         principal = principals.user(name)
         return {
             BY_NUMBER[each.mechanism]: Found(
-                Credential(each.salt, each.stored_key, each.server_key, each.iterations), principal, not user.disabled
+                Credential(each.salt, each.stored_key, each.server_key, each.iterations),
+                principal,
+                self.lets_in(principal),
             )
             for each in user.scram
         }
@@ -148,7 +155,7 @@ class Users:
         """Of RocketMQ's signatures; None where the user has none, is disabled, or it cannot be opened. Raises
         BrokerError where the node's key cannot be had."""
         user = self._state.users.get(name)
-        if user is None or user.disabled or not user.sealed:
+        if user is None or not user.sealed or not self.lets_in(principals.user(name)):
             return None
         return self._open(user)
 
@@ -366,6 +373,8 @@ def _check_name(name: str) -> None:
         raise BrokerError(
             Fault.UNACCEPTABLE_CREDENTIAL, f"a user's name has at most {LONGEST_NAME} bytes, and none of them is NUL"
         )
+    if principals.user(name) in principals.OWN:
+        raise BrokerError(Fault.UNACCEPTABLE_CREDENTIAL, f"{name} is one of the broker's own names")
 
 
 def _check_mechanism(number: int) -> None:

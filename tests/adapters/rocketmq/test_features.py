@@ -101,7 +101,11 @@ class TestHandingBack:
         rig = Rig()
         rig.topic("t")
         client = rig.client()
-        lock = {"consumerGroup": "g", "clientId": "c", "mqSet": [{"topic": "t", "brokerName": "b", "queueId": 0}]}
+        lock = {
+            "consumerGroup": "g",
+            "clientId": "c",
+            "mqSet": [{"topic": "t", "brokerName": "halfmoon", "queueId": 0}],
+        }
         client.well(41, json.dumps(lock).encode())
         client.well(310, b"x", **sending("%RETRY%g", 0, text_of(DELAY="3"), j=1, l=16))
         assert [letter.body for letter in client.read("%DLQ%g")] == [b"x"]

@@ -354,6 +354,15 @@ class TestLocks:
         self.ask(first, 42, "c1", 1)
         assert self.ask(second, 41, "c2", 1) == [1]
 
+    def test_a_queue_is_one_lock(self) -> None:
+        """Each takes one of 100,000, which all groups share."""
+        rig = Rig()
+        rig.topic("orders")
+        queues = [{"topic": "orders", "brokerName": f"broker-{number}", "queueId": 0} for number in range(1_000)]
+        body = json.dumps({"consumerGroup": "g", "clientId": "c1", "mqSet": queues}).encode()
+        assert json.loads(bytes(rig.client().well(41, body).body)) == {"lockOKMQSet": []}
+        assert rig.server.node.locks.held(0) == 0
+
     def test_who_unregisters_has_none_any_more(self) -> None:
         """Java's client may lock its queues once more after it has unlocked them for good, even after its goodbye."""
         rig = Rig()

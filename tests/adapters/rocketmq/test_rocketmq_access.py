@@ -60,6 +60,21 @@ def test_pulling(refused: tuple[str, str, str]) -> None:
     assert client.pull("orders", consumerGroup="g").code == Code.NO_PERMISSION
 
 
+@pytest.mark.parametrize("refused", [("read", "topic", "orders"), ("read", "group", "g")])
+def test_a_pull_that_waits_while_its_right_goes(refused: tuple[str, str, str]) -> None:
+    guard = Guard()
+    rig = rig_with(guard)
+    client = rig.client()
+    client.beat(g=[("orders", "*")])
+    waiting = {"consumerGroup": "g", "sysFlag": 2, "suspendTimeoutMillis": 15_000}
+    client.send(11, **{**PULL, **waiting})
+    assert client.answers() == []
+    guard.refused.add(refused)
+    rig.client().produce("orders", b"secret")
+    (answer,) = client.answers()
+    assert (answer.code, bytes(answer.body)) == (Code.NO_PERMISSION, b"")
+
+
 def test_membership() -> None:
     rig = rig_with(Guard(("read", "group", "g")))
     assert rig.client().beat(g=[("orders", "*")]).code == Code.NO_PERMISSION
@@ -77,6 +92,7 @@ def test_changing_topics() -> None:
     assert asked == [
         ("create", "cluster"),
         ("create", "topic"),
+        ("describe", "topic"),
         ("alter", "topic"),
         ("delete", "cluster"),
         ("delete", "topic"),
@@ -304,6 +320,47 @@ def test_internal_topics(topic: str) -> None:
 def half(client: Any, key: str, group: str = "p") -> Code:
     text = text_of(UNIQ_KEY=key, TRAN_MSG="true", PGROUP=group)
     return Code(client.ask(310, b"half", **sending("orders", 0, text, f=4)).code)
+
+
+TOPIC_FIELDS = {
+    "readQueueNums": 1,
+    "writeQueueNums": 1,
+    "perm": 6,
+    "topicFilterType": "SINGLE_TAG",
+    "defaultTopic": "T",
+}
+OF_A_TOPIC: dict[int, dict[str, Any]] = {
+    10: SEND, 11: PULL, 12: {"key": "k"}, 17: TOPIC_FIELDS, 29: {"queueId": 0, "timestamp": 0}, 30: {"queueId": 0},
+    31: {"queueId": 0}, 32: {"queueId": 0}, 105: {}, 202: {},
+    208: {}, 215: {}, 216: {}, 222: {"group": "a"}, 300: {}, 351: {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", OF_A_TOPIC)
+def test_whether_a_topic_is_there_is_not_told(code: int) -> None:
+    rig = Rig()
+    rig.topic("secret")
+    by_rules(rig, "read group a", "read topic orders")
+    client = rig.client()
+    told = []
+    for name in ("secret", "absent"):
+        answer = client.ask(code, **{**OF_A_TOPIC[code], "consumerGroup": "a", "topic": name})
+        assert answer.code == Code.NO_PERMISSION
+        told.append((answer.fields, (answer.remark or "").replace(name, "NAME"), bytes(answer.body)))
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize(("code", "more"), [(33, {}), (36, {"group": "a", "delayLevel": 1})])
+def test_whether_a_message_is_there_is_not_told(code: int, more: dict[str, Any]) -> None:
+    rig = Rig()
+    rig.topic("orders")
+    (secret,) = rig.topic("secret")
+    rig.append(secret, b"x")
+    by_rules(rig, "read group a", "read topic orders")
+    client = rig.client()
+    for offset in (0, 1, 1_000):
+        asked = client.ask(code, offset=secret.queue_number << 40 | offset, **more)
+        assert asked.code == Code.NO_PERMISSION, offset
 
 
 def test_producers_are_asked_about_what_they_may_send_themselves() -> None:

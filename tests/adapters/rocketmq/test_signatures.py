@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import struct
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from rocketmq_rig import Rig, RigClient, sending
 from halfmoon.adapters.rocketmq.identity import NOT_LET_IN
 from halfmoon.adapters.rocketmq.signatures import LARGE_BODY_BYTES, LOGGED, LOGGED_MS, Signatures
 from halfmoon.adapters.tcp.access import RuleAccess
+from halfmoon.adapters.tcp.newcomers import LARGE_BYTES, SMALL_BYTES
 from halfmoon.auth.access_key import signature
 from halfmoon.config.listener_settings import RocketmqListener
 from halfmoon.errors import BrokerError, Fault
@@ -245,6 +247,46 @@ def test_a_secret_that_changes_while_a_body_is_hashed(rig: SignedRig) -> None:
     rig.users.set_secret("alice", "another")
     rig.turns()
     assert alice.answer() == REFUSED
+
+
+def begun(rig: SignedRig, size: int) -> RigClient:
+    """A stranger who has sent the beginning of a frame of that size."""
+    client = rig.client()
+    client.feed(struct.pack(">i", size).ljust(1_000, b"\0"))
+    return client
+
+
+def test_strangers_fill_little_with_large_frames(rig: SignedRig) -> None:
+    strangers = [begun(rig, 4 << 20) for _ in range(10)]
+    assert [each.transport.closed for each in strangers] == [False] * 4 + [True] * 6
+    assert rig.server.pool.in_use_bytes < 2 * LARGE_BYTES + (4 << 20)  # in buffers of the next power of two
+    small = begun(rig, SMALL_BYTES)
+    assert not small.transport.closed
+    strangers[0].close()
+    assert not begun(rig, 4 << 20).transport.closed
+    assert begun(rig, 4 << 20).transport.closed
+
+
+def test_whoever_has_signed_sends_large_frames_meanwhile(rig: SignedRig) -> None:
+    alice = rig.signing()
+    assert alice.ask(105, topic="orders")[0] == Code.SUCCESS
+    begun(rig, 16 << 20)
+    assert rig.server.newcomers.large_bytes == LARGE_BYTES
+    feed_all(alice.client, alice.client.encode(310, LARGE, **alice.fields(LARGE, sending("orders", 0, ""))))
+    rig.turns()
+    assert alice.answer() == (Code.SUCCESS, None)
+
+
+def test_the_first_request_may_be_a_large_message(rig: SignedRig) -> None:
+    """As of a producer that begins with one. Its place is free for others then."""
+    for _ in range(5):
+        client = rig.client()
+        alice = rig.signing(on=client)
+        body = LARGE[: 1 << 20] * 3
+        feed_all(client, client.encode(310, body, **alice.fields(body, sending("orders", 0, ""))))
+        rig.turns()
+        assert alice.answer() == (Code.SUCCESS, None)
+        assert rig.server.newcomers.large_bytes == 0
 
 
 def feed_all(client: RigClient, data: bytes) -> None:

@@ -10,7 +10,14 @@ from msgspec.structs import replace
 from halfmoon.auth.principals import Principal, user
 from halfmoon.auth.scram import MECHANISMS, SHA_256, Login, ScramClient, ScramServer
 from halfmoon.errors import BrokerError, Fault
-from halfmoon.services.credentials.tokens import DelegationTokens, Token, password
+from halfmoon.services.credentials.tokens import (
+    LONGEST_RENEWERS,
+    MOST_OF_OWNER,
+    MOST_RENEWERS,
+    DelegationTokens,
+    Token,
+    password,
+)
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, fill, open_broker, turn
@@ -174,7 +181,25 @@ def test_whom_a_token_may_name(tokens: DelegationTokens) -> None:
     assert (token.said.owner, token.said.requester, token.said.renewers) == ("User:alice", "User:bob", ["User:carol"])
     other = Principal("Group", "x")
     assert refusal(lambda: tokens.create(ALICE, ALICE, [BOB, other], -1)) is Fault.INVALID_PRINCIPAL_TYPE
-    assert refusal(lambda: tokens.create(ALICE, ALICE, [BOB] * 1_001, -1)) is Fault.INVALID_REQUEST
+    assert refusal(lambda: tokens.create(ALICE, ALICE, [BOB] * (MOST_RENEWERS + 1), -1)) is Fault.INVALID_REQUEST
+
+
+def test_nobody_has_more_than_a_thousand(broker: BareNode, tokens: DelegationTokens) -> None:
+    """Who has logged in makes them without any other right, and the broker keeps them in memory."""
+    made = [make(tokens) for _ in range(MOST_OF_OWNER)]
+    assert refusal(lambda: make(tokens)) is Fault.POLICY_VIOLATION
+    assert refusal(lambda: tokens.create(ALICE, BOB, (), -1)) is Fault.POLICY_VIOLATION
+    make(tokens, BOB)
+    tokens.renew(made[0].hmac, ALICE, HOUR)
+    tokens.set_expiry(made[0].hmac, ALICE, -1)
+    make(tokens)
+    assert refusal(lambda: make(tokens)) is Fault.POLICY_VIOLATION
+
+
+def test_renewers_have_names_of_so_many_characters(tokens: DelegationTokens) -> None:
+    names = [user(f"{number:04}" * 4) for number in range(MOST_RENEWERS)]
+    make(tokens, ALICE, *names)
+    assert refusal(lambda: make(tokens, ALICE, user("x" * LONGEST_RENEWERS), BOB)) is Fault.INVALID_REQUEST
 
 
 def test_tokens_may_be_off(tokens: DelegationTokens) -> None:
@@ -198,6 +223,7 @@ def test_tokens_are_there_after_a_restart(fs: FaultyFileSystem, clock: VirtualCl
     broker.tokens.set_expiry(removed.hmac, ALICE, -1)
     turn(broker)
     expected = dict(broker.state.credentials.tokens)
+    assert broker.state.credentials.owned == {"User:alice": 1}
     assert list(expected) == [made.said.id]
     if end == "close":
         broker.close()

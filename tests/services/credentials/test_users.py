@@ -13,6 +13,7 @@ from halfmoon.auth.principals import Principal, user
 from halfmoon.auth.scram import SHA_256, SHA_512, Login, ScramClient, ScramServer
 from halfmoon.core.storage.files import read_file
 from halfmoon.errors import BrokerError, Fault, StartError
+from halfmoon.schema.control import ScramCredential, User, UsersChanged
 from halfmoon.services.credentials import node_key
 from halfmoon.services.credentials.tokens import DelegationTokens
 from halfmoon.services.credentials.users import AT_ONCE, Change, Deletion, Upsertion, Users
@@ -85,6 +86,8 @@ def test_a_credential_is_set_used_replaced_and_deleted(users: Users) -> None:
         ({"name": ""}, Fault.UNACCEPTABLE_CREDENTIAL),
         ({"name": "a" * 256}, Fault.UNACCEPTABLE_CREDENTIAL),
         ({"name": "a\0"}, Fault.UNACCEPTABLE_CREDENTIAL),
+        ({"name": "local-admin"}, Fault.UNACCEPTABLE_CREDENTIAL),
+        ({"name": "ANONYMOUS"}, Fault.UNACCEPTABLE_CREDENTIAL),
         ({"mechanism": 0}, Fault.UNSUPPORTED_SASL_MECHANISM),
         ({"mechanism": 3}, Fault.UNSUPPORTED_SASL_MECHANISM),
         ({"mechanism": -1}, Fault.UNSUPPORTED_SASL_MECHANISM),
@@ -105,6 +108,17 @@ def test_what_is_refused(broker: BareNode, users: Users, changed: dict[str, Any]
     asked = upsertion(**changed)
     assert faults(users.alter([], [asked])) == {asked.name: fault}
     assert (broker.log.end, users.count) == (written, 0)
+
+
+def test_names_of_the_brokers_own_let_nobody_in(broker: BareNode, users: Users) -> None:
+    """Also those that were there before they were refused."""
+    for name in ("local-admin", "ANONYMOUS"):
+        with pytest.raises(BrokerError, match="one of the broker's own"):
+            users.create(name, secret="secret")
+        made = User(name, [ScramCredential(1, b"salt", b"stored", b"server", 4096)], sealed=users._seal(name, "secret"))
+        broker.state.credentials.apply(UsersChanged([made], []))
+        assert [found.usable for found in users.credentials(name).values()] == [False]
+        assert users.secret(name) is None
 
 
 @pytest.mark.parametrize("iterations", [4096, 16384])

@@ -167,7 +167,8 @@ class Call:
     def _read(self) -> None:
         """Acquire what there is, partition by partition."""
         assert not self._found
-        if self._shares.sessions.get(self._group, self._member) is not self._session:
+        is_session = self._shares.sessions.get(self._group, self._member) is self._session
+        if not is_session or not self._ctx.allows("read", "group", self._group):  # since it waits
             self._last_look = True
             return
         self._refused.clear()

@@ -11,7 +11,6 @@ from halfmoon.adapters.rocketmq.registry import Call, request
 @request(33, "VIEW_MESSAGE_BY_ID")
 def handle(call: Call) -> None:
     def answered(standing: Standing) -> Answer:
-        call.check("read", "topic", standing.partition.topic.name)
         return Answer(body=lookup.written(call.node.writer_for(call.connection), standing))
 
-    call.work_out(lookup.find(call.core, call.number("offset")), answered)
+    call.work_out(lookup.find(call, call.number("offset")), answered)

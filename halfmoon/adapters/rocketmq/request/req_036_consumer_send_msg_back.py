@@ -25,7 +25,6 @@ def handle(call: Call) -> None:
 
     def answered(standing: Standing) -> None:
         partition, record = standing.partition, standing.record
-        call.check("read", "topic", partition.topic.name)
         headers = [header for header in record.headers if header[0] not in REPLACED]
         place = f"{partition.topic.name}/{partition.index}/{standing.offset}".encode()
         headers.append(("RETRY_OF", place))
@@ -43,4 +42,4 @@ def handle(call: Call) -> None:
         produced = core.append(retry, memoryview(bytearray(batch)), core.clock.wall_ms())
         call.after(produced.position, DONE)
 
-    call.work_out(lookup.find(call.core, call.number("offset")), answered)
+    call.work_out(lookup.find(call, call.number("offset")), answered)

@@ -39,12 +39,14 @@ def read(call: Call) -> LockRequest:
 
 
 def _there(call: Call, queues: list[MessageQueue]) -> list[MessageQueue]:
-    """Those that exist. Each topic is looked up once: 10,000 queues of a few topics are asked for."""
+    """Those that exist, here: by other brokers' names one queue would take many locks. Each topic is looked up once:
+    10,000 queues of a few topics are asked for."""
     counts: dict[str, int] = {}
     for name in {queue.topic for queue in queues}:
         topic = call.node.find_topic(name)
         counts[name] = 0 if topic is None else len(topic.partitions)
-    return [queue for queue in queues if 0 <= queue.queueId < counts[queue.topic]]
+    here = call.node.settings.broker_name
+    return [queue for queue in queues if queue.brokerName == here and 0 <= queue.queueId < counts[queue.topic]]
 
 
 @request(41, "LOCK_BATCH_MQ")

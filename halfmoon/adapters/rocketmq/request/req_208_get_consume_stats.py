@@ -32,9 +32,8 @@ def handle(call: Call) -> Answer:
 
 def _topics(call: Call, group: str, named: str) -> list[Topic]:
     if named:
-        there = call.node.topic(named)
-        call.check("describe", "topic", there.name)
-        return [there]
+        call.check("describe", "topic", names.from_rocketmq(named))  # first: whether it exists is not told either
+        return [call.node.topic(named)]
     found = {partition.topic.name: partition.topic for partition in call.services.get(GroupService).offsets(group)}
     known = call.node.members.consumer_group(group)
     for name in known.subscriptions if known is not None else ():
