@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.clients.polling import until
 from tests.security.acting import rule
 from tests.security.authority import Authority
 from tests.security.conftest import Secure, Secured
+from tests.security.journal import Journal
 
 ALICE = ("create topic orders", "write topic orders", "read topic orders", "read group g")
 BY_NAME = "RULE:^CN=([a-z]*),.*$/$1/"
@@ -21,12 +23,12 @@ Start = Callable[..., Secured]
 
 @pytest.fixture
 def start(secured: Secure, authority: Authority) -> Start:
-    def started(*, auth: bool = False, client_auth: str = "require", rules: str = BY_NAME) -> Secured:
+    def started(*, auth: bool = False, client_auth: str = "require", rules: str = BY_NAME, **more: Any) -> Secured:
         tls = authority.pair("rocketmq") | {
             "mode": "enforcing", "client_ca": authority.path, "client_auth": client_auth, "principal_rules": rules,
         }  # fmt: skip
         listener = {"bind": "127.0.0.1:0", "namesrv": "127.0.0.1:0", "auth": auth, "tls": tls}
-        found = secured(listeners={"rocketmq": listener}, topics={"partitions": 1})
+        found = secured(listeners={"rocketmq": listener}, topics={"partitions": 1}, **more)
         found.in_loop(lambda: found.app.node.acls.change([rule("alice", right) for right in ALICE]))
         return found
 
@@ -83,13 +85,29 @@ def test_where_requests_are_signed_the_signature_counts(start: Start) -> None:
         sends(found, "alice")
 
 
-def test_a_user_that_is_disabled_is_closed(start: Start) -> None:
+def test_a_user_that_is_disabled_is_closed_and_not_let_in_again(start: Start) -> None:
     found = start()
     found.user("alice", "secret")
     with Producer("p", **options(found, "alice")) as producer:
         producer.send(Message("orders", b"x"))
-        accepted = found.app.rocketmq.counters.accepted
         found.in_loop(lambda: found.app.node.users.set_flags("alice", disabled=True))
         until(lambda: found.app.rocketmq.counters.connections == 0)
-        producer.send(Message("orders", b"x"))
-        assert found.app.rocketmq.counters.accepted > accepted
+        with pytest.raises(ClientError):
+            producer.send(Message("orders", b"x"))
+    with pytest.raises(ClientError, match="no name server answers"):
+        sends(found, "alice")
+    found.in_loop(lambda: found.app.node.users.set_flags("alice", disabled=False))
+    sends(found, "alice")
+
+
+def test_audit_is_told_of_certificates(start: Start, tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "audit.jsonl")
+    found = start(rules="RULE:^CN=(alice),.*$/$1/", security=journal.settings("all"))
+    sends(found, "alice")
+    logins = journal.new(2, event="login", decision="allowed", principal="User:alice")
+    assert {(login["listener"], login["mechanism"]) for login in logins} == {("namesrv", "TLS"), ("rocketmq", "TLS")}
+    with pytest.raises(ClientError):
+        sends(found, "bob")
+    refused = journal.new(event="login", decision="denied")[0]
+    assert refused["mechanism"] == "TLS"
+    assert "no rule makes a user's name" in refused["reason"]
