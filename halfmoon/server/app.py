@@ -347,7 +347,7 @@ class App:
         self._undo.append(lambda: path.unlink(missing_ok=True))
         self.admin_socket = path
         if not self.node.users.all():
-            logger.warning('event=no_users socket=%s advice="halfmoon user create NAME --admin"', path)
+            logger.warning("event=no_users socket=%s advice=%s", path, "halfmoon user create NAME --admin")
 
     async def _open_kafka(self, door: KafkaListener, _bind: Address) -> tuple[str, int]:
         return await self.kafka.open(door)

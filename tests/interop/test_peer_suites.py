@@ -23,7 +23,8 @@ pytestmark = pytest.mark.interop
 
 @pytest.mark.timeout(600)
 def test_kafka_pythons_own_suite(capfd: pytest.CaptureFixture[str]) -> None:
-    with Broker(config={"topics": {"partitions": 4}}) as broker:
+    # It assigns new partitions to broker 0.
+    with Broker(config={"topics": {"partitions": 4}, "node": {"id": 0}}) as broker:
         code = interop_kafka_python.main([broker.bootstrap_servers])
     out, err = capfd.readouterr()
     assert code == 0, out + err[-5_000:]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import kafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
@@ -61,7 +62,7 @@ class Client:
         if self.kind == "confluent":
             return Producer({**self._config, "log_level": 0})
         if self.kind == "kafka-python":
-            return KafkaProducer(**self._config, **more)
+            return KafkaProducer(**self._config, max_block_ms=10_000, **more)
         made = AIOKafkaProducer(**self._config)
         await made.start()
         return made
@@ -153,7 +154,9 @@ def test_nack_of_another_group_is_refused(broker: Broker, kind: str) -> None:
         producer = await client.producer(enable_idempotence=False)
         consumer, take = await client.consumer(f"mine-{kind}", "watched")
         record = await until(take)
-        with pytest.raises(Exception, match=r"(?i)authoriz") as refused:
+        # kafka-python 2 asks for a topic that it may not see until its time is over.
+        told = "metadata" if kind == "kafka-python" and kafka.__version__.startswith("2.") else "authoriz"
+        with pytest.raises(Exception, match=f"(?i){told}") as refused:
             await client.wait(Nack("others", producer)(record))
         if kind == "aiokafka":  # with the others, making the helper fails: it asks for its topic
             assert isinstance(refused.value, NotStoredError)

@@ -150,4 +150,4 @@ def test_a_broker_without_users_says_which_command_makes_the_first(
         start(tmp_path / "data", {})
     said = next(message for message in caplog.messages if "no_users" in message)
     assert f"socket={tmp_path}" in said
-    assert 'advice="halfmoon user create NAME --admin"' in said
+    assert "advice=halfmoon user create NAME --admin" in said
