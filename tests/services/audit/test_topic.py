@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.adapters.kafka.protocol import FetchRequest, ProduceRequest
+from halfmoon.adapters.kafka.protocol import REQUESTS, FetchRequest, ProduceRequest
 from halfmoon.core.records.batches import iter_records
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
@@ -160,8 +160,6 @@ def test_clients_may_read_it_and_nothing_else(rig: Rig) -> None:
 
 
 def _cut() -> Any:
-    from halfmoon.adapters.kafka.protocol import REQUESTS
-
     topic = REQUESTS[21].DeleteRecordsTopic
     part = topic.DeleteRecordsPartition(partition_index=0, offset=-1)
     return topic(name=AUDIT_TOPIC, partitions=[part])
