@@ -27,7 +27,8 @@ from halfmoon.errors import BrokerError, HalfmoonError
 from halfmoon.schema.control import TopicRenamed
 from halfmoon.schema.readable_topics import AUDIT_TOPIC
 
-CONFIGS = {"cleanup.policy": "delete", "retention.ms": str(7 * 86_400_000), "retention.bytes": "-1"}
+CONFIGS = {"cleanup.policy": "delete", "retention.ms": str(7 * 86_400_000), "retention.bytes": str(1 << 30)}
+"""Strangers who are refused 200 times a second would fill 40 GB in a week."""
 LINGER_MS = 500
 AT_ONCE_BYTES = 128 << 10
 """Of lines in a batch, about. So many do not wait for the time."""

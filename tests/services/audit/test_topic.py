@@ -67,6 +67,7 @@ def test_lines_become_records_a_moment_later(rig: Rig) -> None:
     topic = rig.broker.catalog.topic(AUDIT_TOPIC)
     assert topic is not None
     assert (topic.internal, topic.hidden, topic.configs["retention.ms"]) == (True, False, str(WEEK_MS))
+    assert topic.configs["retention.bytes"] == str(1 << 30)
 
 
 def test_many_bytes_do_not_wait(rig: Rig) -> None:
