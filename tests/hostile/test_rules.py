@@ -19,6 +19,7 @@ from tests.interop.access.world import build
 from tests.security.acting import batch
 
 REFUSED = 29
+pytestmark = pytest.mark.timeout(180)  # of a machine that does other things, too
 LOG = {"segment_bytes": "16MiB", "flush": "sync"}
 RULES = 100_000
 
@@ -30,7 +31,7 @@ def produce(client: LoggedIn, topic: str, value: bytes = b"v") -> int:
     return int(found.partition_responses[0].error_code)
 
 
-def test_a_hundred_thousand_rules(hostile: Start, record_property: pytest.RecordProperty) -> None:
+def test_a_hundred_thousand_rules(hostile: Start) -> None:
     """Half of them are about names that begin so: all of them are looked at once for each new question."""
     found = hostile()
     before = found.broker.anonymous_bytes()
@@ -42,8 +43,8 @@ def test_a_hundred_thousand_rules(hostile: Start, record_property: pytest.Record
             found.admin.allow(f"user-{part % 10}", *rights)
             longest_s = max(longest_s, found.broker.cpu_s() - begun)
     taken = found.broker.anonymous_bytes() - before
-    record_property("memory of 100,000 rules, MiB", taken >> 20)
-    record_property("longest change of 1,000 rules, CPU s", longest_s)
+    assert taken < 128 << 20, f"{taken >> 20} MiB"  # 63 MiB when this was written, and 40 ms for a change
+    assert longest_s < 1
     assert len(found.admin.rules_of("user-3")) == RULES / 10
     with found.watched(), found.logged_in("witness") as client:
         for number in range(200):
