@@ -47,6 +47,7 @@ def crowd(address: tuple[str, int], count: int, said: bytes = b"") -> Iterator[l
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+pytestmark = pytest.mark.timeout(180)  # of a machine that does other things, too
 COUNTS = pytest.mark.parametrize("count", [2_000, 10_000])
 
 

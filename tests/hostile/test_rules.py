@@ -19,6 +19,7 @@ from tests.interop.access.world import build
 from tests.security.acting import batch
 
 REFUSED = 29
+pytestmark = pytest.mark.timeout(180)  # of a machine that does other things, too
 LOG = {"segment_bytes": "16MiB", "flush": "sync"}
 RULES = 100_000
 
@@ -30,7 +31,7 @@ def produce(client: LoggedIn, topic: str, value: bytes = b"v") -> int:
     return int(found.partition_responses[0].error_code)
 
 
-def test_a_hundred_thousand_rules(hostile: Start, record_property: pytest.RecordProperty) -> None:
+def test_a_hundred_thousand_rules(hostile: Start) -> None:
     """Half of them are about names that begin so: all of them are looked at once for each new question."""
     found = hostile()
     before = found.broker.anonymous_bytes()
@@ -42,8 +43,8 @@ def test_a_hundred_thousand_rules(hostile: Start, record_property: pytest.Record
             found.admin.allow(f"user-{part % 10}", *rights)
             longest_s = max(longest_s, found.broker.cpu_s() - begun)
     taken = found.broker.anonymous_bytes() - before
-    record_property("memory of 100,000 rules, MiB", taken >> 20)
-    record_property("longest change of 1,000 rules, CPU s", longest_s)
+    assert taken < 128 << 20, f"{taken >> 20} MiB"
+    assert longest_s < 1
     assert len(found.admin.rules_of("user-3")) == RULES / 10
     with found.watched(), found.logged_in("witness") as client:
         for number in range(200):
@@ -76,9 +77,15 @@ def test_who_is_denied_produces_one_batch_more_at_most(hostile: Start) -> None:
     assert taken[0] <= then + 1
 
 
+def kill_after(pid: int, answered: list[int], count: int) -> None:
+    """While the next change is under way."""
+    eventually(lambda: len(answered) >= count, 60)
+    os.kill(pid, signal.SIGKILL)
+
+
 def test_a_change_of_rules_is_whole_or_was_not(tmp_path: Path) -> None:
-    """The broker is killed while rules are added, some hundred at once: each request's are all there or none, and what
-    was answered is there."""
+    """The broker is killed while rules are added: of each request all are there or none, and what was answered is
+    there."""
     answered: list[int] = []
     listeners = {"kafka": LISTENER}
     for run in range(4):
@@ -88,11 +95,11 @@ def test_a_change_of_rules_is_whole_or_was_not(tmp_path: Path) -> None:
             counts = Counter(int(name.partition("-")[0]) for name in admin.rules_of("alice"))
             assert set(counts.values()) <= {300}
             assert all(counts[number] == 300 for number in answered)
-            killer = threading.Timer(0.15 + 0.05 * run, lambda pid=broker.pid: os.kill(pid, signal.SIGKILL))
+            killer = threading.Thread(target=kill_after, args=(broker.pid, answered, len(answered) + 2 + run))
             killer.start()
             with suppress(ClosedError, OSError):
                 for number in range(run * 1_000, run * 1_000 + 1_000):
                     admin.allow("alice", *(f"read topic {number}-{each}" for each in range(300)))
                     answered.append(number)
             killer.join()
-    assert len(answered) > 8
+    assert len(answered) >= 4 * 2

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import struct
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -105,3 +108,31 @@ def test_groups(asking: tuple[User, User], api: str) -> None:
     alice, root = asking
     assert told(alice, *GROUPS[api], THERE) == told(alice, *GROUPS[api], ABSENT)
     assert told(root, *GROUPS[api], THERE) != told(root, *GROUPS[api], ABSENT), "there is nothing to be told"
+
+
+@pytest.mark.parametrize(
+    "question", [{"type": "find", "key": "a2V5"}, {"type": "show", "partition": 0, "offset": 0}], ids=["find", "show"]
+)
+def test_messages_of_topics(asking: tuple[User, User], question: dict[str, Any]) -> None:
+    alice, root = asking
+
+    def told_of(user: User, name: str) -> str:
+        return repr(user.ask_own(18502, {**question, "topic": name})).replace(name, "NAME")
+
+    assert told_of(alice, THERE) == told_of(alice, ABSENT)
+    assert told_of(root, THERE) != told_of(root, ABSENT), "there is nothing to be told"
+
+
+@pytest.mark.parametrize("key", [18502, 18503, 18504])
+@pytest.mark.parametrize(
+    "body", [b'{"x":' + b"[" * 100_000, b'{"x":' * 50_000, b'{"type":"find","x":' + b"[" * 100_000]
+)
+def test_depths_are_no_errors_of_the_broker(
+    asking: tuple[User, User], key: int, body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each would be a traceback in the log, by a user without rights."""
+    alice, _ = asking
+    said = struct.pack(">hhih", key, 0, 7, -1) + body
+    answer = json.loads(alice.connection.exchange(struct.pack(">i", len(said)) + said)[4:])
+    assert answer["fault"] == "INVALID_REQUEST"
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from kafka_rig import Rig, RigClient
 
+from halfmoon.adapters.kafka.api.api_30_create_acls import MOST_AT_ONCE
 from halfmoon.adapters.kafka.protocol import REQUESTS
 from halfmoon.schema.control import AclRule
 from halfmoon.services.acls.rules import AclFilter
@@ -68,6 +69,18 @@ def test_a_rule_about_somebody_else_is_kept(rig: Rig, client: RigClient, version
     written = rig.broker.log.end
     assert create(client, rule(), version=version) == [(0, None)]
     assert rig.broker.log.end == written, "it was known"
+
+
+def test_rules_of_a_request_are_kept_as_a_whole(rig: Rig, client: RigClient) -> None:
+    """By one record, beside those that are refused: half of them may allow what the other half denies."""
+    changes: list[int] = []
+    rig.broker.state.acls.watchers.append(lambda removed, added: changes.append(len(list(added))))
+    rules = [rule(resource_name=f"t{number}", permission=number % 2 + DENY) for number in range(10)]
+    codes = [code for code, _ in create(client, *rules[:5], rule(operation=99), *rules[5:])]
+    assert [bool(code) for code in codes] == [False] * 5 + [True] + [False] * 5
+    assert changes == [10]
+    create(client, *(rule(resource_name=f"u{number}") for number in range(MOST_AT_ONCE + 1)))
+    assert changes == [10, MOST_AT_ONCE, 1]
 
 
 def test_deleting(client: RigClient) -> None:

@@ -39,7 +39,7 @@ _question = msgspec.json.Decoder(Find | Show | Nacked)
 def handle(ctx: Context, body: memoryview) -> object:
     try:
         question = _question.decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         return _refused(BrokerError(Fault.INVALID_REQUEST, str(error)))
     try:
         steps = _nacked(ctx, question) if isinstance(question, Nacked) else _messages(ctx, question)

@@ -1,6 +1,8 @@
-"""CreateAcls (30): keep rules that can be obeyed, each for itself (services/acls/rules.py).
+"""CreateAcls (30): keep rules that can be obeyed (services/acls/rules.py).
 
-One that is known already is kept once.
+Those that cannot are refused each for itself. The others are kept as a whole or not at all, by one record, as in Kafka
+(AclControlManager.createAcls): half of a request may allow what the other half denies. Only of more than `MOST_AT_ONCE`
+are there several records, so that others have their turn. A rule that is known already is kept once.
 """
 
 from __future__ import annotations
@@ -14,12 +16,16 @@ from halfmoon.errors import BrokerError
 from halfmoon.schema.control import AclRule
 from halfmoon.services.acls.service import AccessRules
 
+MOST_AT_ONCE = 1_000
+"""Rules of one record."""
+
 
 @api(30, "CreateAcls", 1, 3, service=AccessRules)
 @tells_state(each_of("results"))
 def create_acls(ctx: Context, request: Any) -> Slices[object]:
     results = []
     acls = ctx.services.get(AccessRules)
+    checked: list[tuple[AclRule, Any]] = []
     for asked in request.creations:
         yield
         result = CreateAclsResponse.AclCreationResult(error_code=0, error_message=None)
@@ -35,7 +41,16 @@ def create_acls(ctx: Context, request: Any) -> Slices[object]:
         )
         try:
             acls.check(rule)
-            acls.change([rule])
         except BrokerError as error:
             refuse(result, error)
+        else:
+            checked.append((rule, result))
+    for first in range(0, len(checked), MOST_AT_ONCE):
+        part = checked[first : first + MOST_AT_ONCE]
+        try:
+            acls.change([rule for rule, _ in part])
+        except BrokerError as error:
+            for _, result in part:
+                refuse(result, error)
+        yield
     return CreateAclsResponse(throttle_time_ms=0, results=results)
