@@ -133,7 +133,7 @@ class App:
         self.kafka_addresses = {settings.listeners.kafka.name: self.kafka_address}
         for each in settings.listeners.kafka_others:
             self.kafka_addresses[each.name] = await _bound(partial(self._open_kafka, each), each.bind)
-        if any(authenticates(settings.listeners)):
+        if any(authenticates(settings.listeners)) or settings.security.authorizes(settings.listeners):
             await self._open_locally()
         if settings.listeners.rocketmq is not None:
             await self._listen_rocketmq(settings.listeners.rocketmq, access)
@@ -346,7 +346,7 @@ class App:
             raise StartError(f"cannot listen on {path}: {error.strerror or error}") from error
         self._undo.append(lambda: path.unlink(missing_ok=True))
         self.admin_socket = path
-        if not self.node.users.all():
+        if any(authenticates(self.settings.listeners)) and not self.node.users.all():
             logger.warning("event=no_users socket=%s advice=%s", path, "halfmoon user create NAME --admin")
 
     async def _open_kafka(self, door: KafkaListener, _bind: Address) -> tuple[str, int]:

@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 
 from halfmoon.errors import StartError
 from halfmoon.server import admin_socket
+from halfmoon.testing import Broker
 from tests.cli.conftest import CommandLine
 from tests.security.conftest import Secure
 from tests.security.test_clients import librdkafka
@@ -68,10 +69,25 @@ def test_others_are_turned_away(secured: Secure, cli: CommandLine, monkeypatch: 
     assert "closed the connection" in refused.err
 
 
-def test_without_authentication_there_is_none(tmp_path: Path) -> None:
-    import halfmoon.testing
+def test_where_rules_count_it_is_there_without_authentication(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody could make the first rule else."""
+    with Broker(data_dir=str(tmp_path / "data"), config={"security": {"authorizer": "acl"}}) as broker:
+        monkeypatch.setenv("HALFMOON_NODE_DATA_DIR", broker.data_dir)
+        config = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}
+        error = Producer(config).list_topics("orders", timeout=20).topics["orders"].error
+        assert error is not None
+        assert error.name() == "TOPIC_AUTHORIZATION_FAILED"
+        cli.ok("acl", "add", "--allow", "User:ANONYMOUS", "--producer", "--topic", "orders")
+        producer = Producer(config)
+        producer.produce("orders", b"v")
+        assert producer.flush(20) == 0
+    assert "no_users" not in caplog.text
 
-    with halfmoon.testing.Broker() as broker:
+
+def test_without_authentication_there_is_none(tmp_path: Path) -> None:
+    with Broker() as broker:
         assert broker.app is not None
         assert broker.app.admin_socket is None
         assert not (Path(broker.data_dir) / "admin.sock").exists()

@@ -11,6 +11,7 @@ from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.lookup import partition_of
 from halfmoon.adapters.kafka.produce_codec import Batches, ProduceBody, Results, Stored
 from halfmoon.adapters.kafka.registry import Close, Context
+from halfmoon.adapters.tcp.access import refusal
 from halfmoon.core.append_types import TransactionalProducer
 from halfmoon.core.records.batch_header import TRANSACTIONAL
 from halfmoon.errors import BrokerError, Fault
@@ -72,11 +73,12 @@ def topic_of(core: Core, key: str | bytes) -> Topic | None:
 def partition_for(ctx: Context, topic: Topic | None, key: str | bytes, index: int, acks: int) -> Partition:
     """The partition to append to. Raises BrokerError."""
     core = ctx.core
-    if ctx.rights is not None:
+    rights = ctx.rights
+    if rights is not None:
         # A refused topic is refused whether it exists or not; an id that nobody has is unknown.
         name = key if isinstance(key, str) else None if topic is None else topic.name
-        if name is not None:
-            ctx.check("write", "topic", name)
+        if name is not None and not rights.demands((use := ("write", "topic", name),)):
+            raise refusal(rights, use)
     if topic is None:
         if isinstance(key, str) and core.administration.policies.reserves(key):
             raise BrokerError(Fault.INVALID_TOPIC_EXCEPTION, f"topic '{key}' is internal")

@@ -86,11 +86,13 @@ class Access(Protocol):
 def check(rights: Rights, *uses: Use) -> None:
     """Raises BrokerError with the fault of the last use where none of them is allowed."""
     if not rights.demands(uses):
-        operation, resource_type, resource = uses[-1]
-        raise BrokerError(
-            _FAULTS[resource_type],
-            f"{rights.principal} is not allowed to {operation} {resource_type} '{resource}'",
-        )
+        raise refusal(rights, uses[-1])
+
+
+def refusal(rights: Rights, use: Use) -> BrokerError:
+    operation, resource_type, resource = use
+    said = f"{rights.principal} is not allowed to {operation} {resource_type} '{resource}'"
+    return BrokerError(_FAULTS[resource_type], said)
 
 
 def sees(rights: Rights | None, topic: str, headers: Iterable[tuple[str, bytes | None]]) -> bool:
