@@ -47,6 +47,7 @@ FIXED = {
     "a broker killed while rules": "tests/hostile/test_rules.py::test_a_change_of_rules_is_whole_or_was_not",
     "all queue locks": "tests/adapters/rocketmq/test_groups.py::test_a_queue_is_one_lock",
     "the administrator's socket": "tests/security/test_admin_socket.py::test_a_folder_in_which_others_may_write",
+    "half messages, those that were": "tests/security/test_own_ways.py::test_a_half_message_is_found_by_who_may_end_it",
     "32 silent connections": "tests/server/test_http.py::test_who_says_nothing_gives_way",
     "log lines by malformed": "tests/server/test_http.py::test_malformed_requests_do_not_fill_the_log",
 }
