@@ -108,7 +108,7 @@ def truth(catalog: Catalog) -> bytes:
     for number, next_offset, start in ((0, 20, 10), (2, 30, 0), (5, 7, 7)):
         it = partition(real, number)
         it.next_offset, it.start_offset, it.epochs = next_offset, start, [(1, 0)]
-    section(real, GroupsState).offsets = {"g": {(0, 0): control.Committed(15, 1, "", 0)}}
+    section(real, GroupsState).commit("g", [(0, 0, control.Committed(15, 1, "", 0))])
     return snapshot.take(real, 0, 1, producers=False)
 
 
