@@ -155,6 +155,7 @@ def fill(address: str) -> dict[str, Any]:
     offsets = [TopicPartition(topic, index, offset, "said") for (topic, index), offset in committed.items()]
     group = ConsumerGroupTopicPartitions("billing", offsets)
     admin.alter_consumer_group_offsets([group])["billing"].result(DEADLINE_S)
+    security = _security(admin)
     _until_view_has(address, "orders.paid", 10)
     found = admin.list_topics(timeout=DEADLINE_S).topics
     return {
@@ -168,7 +169,27 @@ def fill(address: str) -> dict[str, Any]:
         "delayed": {"due": ["due"], "far": 2},
         "half": ["open 1", "open 2"],
         "view": ["orders", "orders.paid"],
+        "security": security,
     }
+
+
+def _security(admin: Any) -> dict[str, Any]:
+    """A user with a password, and rules; how a test finds them."""
+    mechanism = kafka_admin.ScramMechanism.SCRAM_SHA_512
+    credential = kafka_admin.ScramCredentialInfo(mechanism, 4096)
+    user = kafka_admin.UserScramCredentialUpsertion("alice", credential, b"of the stored directory")
+    admin.alter_user_scram_credentials([user])["alice"].result(DEADLINE_S)
+    rules = [
+        kafka_admin.AclBinding(
+            kafka_admin.ResourceType.TOPIC, name, getattr(kafka_admin.ResourcePatternType, pattern), "User:alice", "*",
+            getattr(kafka_admin.AclOperation, operation), kafka_admin.AclPermissionType.ALLOW,
+        )
+        for name, pattern, operation in (("orders", "LITERAL", "READ"), ("pay", "PREFIXED", "WRITE"))
+    ]  # fmt: skip
+    for future in admin.create_acls(rules).values():
+        future.result(DEADLINE_S)
+    rows = [[rule.name, rule.resource_pattern_type.name, rule.operation.name] for rule in rules]
+    return {"user": "alice", "password": "of the stored directory", "rules": rows}
 
 
 def _create(admin: Any, topics: dict[str, tuple[int, dict[str, str]]]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka import AcknowledgeType, ConsumerGroupTopicPartitions
+from confluent_kafka import AcknowledgeType, ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from packaging.version import Version
 
@@ -136,6 +136,26 @@ def test_nothing_is_lost_and_all_of_it_goes_on(opened: Opened) -> None:
     send(opened.address, [("retry.billing", 0, "again", {"RETRY_OF": "orders/0/1", "TIMER_DELAY_MS": "0"})])
     send(opened.address, [("retry.billing", 0, "other", {"RETRY_OF": "orders/0/2", "TIMER_DELAY_MS": "0"})])
     until(lambda: opened.values("retry.billing") == ["other"])
+
+
+def test_users_log_in_and_rules_count(opened: Opened) -> None:
+    stored = opened.expected.get("security")
+    if stored is None:
+        return  # 0.1.0 and 0.2.0 knew no users
+    opened.broker.stop()
+    opened.config["listeners"]["kafka"] = {"sasl": ["SCRAM-SHA-512"]}
+    opened.broker = opened.start()
+    login = {
+        "bootstrap.servers": opened.address, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": stored["user"], "sasl.password": stored["password"], "log_level": 0,
+    }  # fmt: skip
+    assert set(AdminClient(login).list_topics(timeout=DEADLINE_S).topics) == {"orders", "payments"}
+    failed: list[str] = []
+    producer = Producer(login)
+    for topic in ("payments", "orders"):
+        producer.produce(topic, b"x", on_delivery=lambda error, _: failed.append(error and error.name()))
+        assert producer.flush(DEADLINE_S) == 0
+    assert failed == [None, "TOPIC_AUTHORIZATION_FAILED"]
 
 
 def test_share_groups_go_on(opened: Opened) -> None:
