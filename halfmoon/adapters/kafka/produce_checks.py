@@ -42,14 +42,26 @@ def refusal_of(ctx: Context, request: ProduceBody) -> BrokerError | None:
     if ctx.rights is None:
         return None
     if request.transactional_id is None:
-        if _is_transactional(request):
-            return BrokerError(Fault.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction comes without its id")
-        return None
+        return None if _is_single(request) else refusal_without_id(ctx, request)
     try:
         ctx.check("write", "transactional_id", request.transactional_id)
     except BrokerError as error:
         return error
     return None
+
+
+def _is_single(request: ProduceBody) -> bool:
+    """Whether it has one batch. Whoever produces those one by one waits for each microsecond: the log refuses a
+    transactional one without an id, and `refusal_without_id` is asked once something else is wrong with it."""
+    topics = request.topics
+    return len(topics) == 1 and len(topics[0][1]) == 1
+
+
+def refusal_without_id(ctx: Context, request: ProduceBody) -> BrokerError | None:
+    """A transaction that says not whose it is is refused as such, whatever else is wrong with the request."""
+    if ctx.rights is None or request.transactional_id is not None or not _is_transactional(request):
+        return None
+    return BrokerError(Fault.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction comes without its id")
 
 
 def _is_transactional(request: ProduceBody) -> bool:

@@ -23,6 +23,7 @@ from halfmoon.adapters.tcp.access import CLUSTER, OpinionAccess
 from halfmoon.hooks.features import NackedMessages
 from halfmoon.plugins.allocate.averagely import averagely
 from tests.kafka_messages import as_dict
+from tests.services.transactions.transaction_bench import transactional_batch
 
 CODE_OF = {"topic": 29, "group": 30, "cluster": 31, "transactional_id": 53}
 NAMES = ("orders", "secret")
@@ -534,6 +535,21 @@ def test_a_transactional_id_is_needed_to_produce_with_it() -> None:
     world.guard.said["write", "transactional_id", "t"] = False
     fields = produce(REQUESTS[0], 9, world) | {"transactional_id": "t"}
     assert codes(world.ask(0, 9, fields)) == [53, 53]
+
+
+@pytest.mark.parametrize(("topic", "index"), [("orders", 0), ("orders", 7), ("secret", 0), ("unknown", 0)])
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_transaction_without_an_id_is_refused_as_such(topic: str, index: int, broken: bool) -> None:
+    """Whatever else is wrong: Kafka looks at that first."""
+    world = World()
+    world.guard.said["write", "topic", "secret"] = False
+    records = bytearray(transactional_batch(b"v", producer_id=7, epoch=0, sequence=0))
+    if broken:
+        records[-1] ^= 1  # its checksum is wrong
+    request = REQUESTS[0]
+    part = request.TopicProduceData.PartitionProduceData(index=index, records=bytes(records))
+    fields = {"acks": -1, "topic_data": [request.TopicProduceData(name=topic, partition_data=[part])]}
+    assert codes(world.ask(0, 9, fields)) == [53]
 
 
 @pytest.mark.parametrize(("join", "describe"), [(68, 69), (76, 77)], ids=["consumer", "share"])

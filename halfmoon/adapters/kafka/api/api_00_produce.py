@@ -21,6 +21,7 @@ from halfmoon.adapters.kafka.produce_checks import (
     partition_for,
     producer_of,
     refusal_of,
+    refusal_without_id,
     refuse_all,
     refused,
     topic_of,
@@ -97,16 +98,20 @@ def _append_all(
                     partition, records, now_ms, producer, True, sender=sender
                 )
             except (NotHereYetError, TakesLongError) as error:
-                assert records is not None
-                stored.append(Stored(index, 0, -1, -1, -1, None))
-                late.append(Late(stored[-1], partition, ctx.peer.keep(records), error))
-                continue
+                refusal = refusal_without_id(ctx, request)
+                if refusal is None:
+                    assert records is not None
+                    stored.append(Stored(index, 0, -1, -1, -1, None))
+                    late.append(Late(stored[-1], partition, ctx.peer.keep(records), error))
+                    continue
             except BrokerError as error:
-                core.refused_batches[error.fault] += 1
-                stored.append(refused(index, error))
+                refusal = refusal_without_id(ctx, request) or error
+            else:
+                if position > highest:
+                    highest = position
+                stored.append(Stored(index, 0, base_offset, append_time_ms, start_offset, None))
                 continue
-            if position > highest:
-                highest = position
-            stored.append(Stored(index, 0, base_offset, append_time_ms, start_offset, None))
+            core.refused_batches[refusal.fault] += 1
+            stored.append(refused(index, refusal))
         results.append((key, stored))
     return results, highest
