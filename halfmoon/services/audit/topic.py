@@ -24,8 +24,8 @@ from halfmoon.core.records.batches import build_batch, parse_header
 from halfmoon.core.relay import Load, Relays
 from halfmoon.core.topic_administration import TopicAdministration
 from halfmoon.errors import BrokerError, HalfmoonError
-from halfmoon.schema.control import TopicRenamed
 from halfmoon.schema.readable_topics import AUDIT_TOPIC
+from halfmoon.services.common.reserved_names import make_way
 
 CONFIGS = {"cleanup.policy": "delete", "retention.ms": str(7 * 86_400_000), "retention.bytes": str(1 << 30)}
 """Strangers who are refused 200 times a second would fill 40 GB in a week."""
@@ -34,8 +34,6 @@ AT_ONCE_BYTES = 128 << 10
 """Of lines in a batch, about. So many do not wait for the time."""
 MOST_BYTES = 4 << 20
 """Of lines that wait; others are dropped."""
-RENAMED = "renamed."
-"""Before the name of an ordinary topic that had this name."""
 
 
 class AuditTopic:
@@ -72,15 +70,7 @@ class AuditTopic:
         return Feature("audit", restore=self._restore, start=self._start, stop=self._stop, topics=policy)
 
     def _restore(self) -> None:
-        """Make way where a topic of clients has the name: from an older version, which did not reserve it."""
-        topic = self._catalog.topic(AUDIT_TOPIC)
-        if topic is None or topic.internal:
-            return
-        new, more = RENAMED + AUDIT_TOPIC, 1
-        while self._catalog.topic(new) is not None:
-            new, more = f"{RENAMED}{more}.{AUDIT_TOPIC}", more + 1
-        self._appender.append_control(TopicRenamed(topic.number, new))
-        self._logger.warning("event=topic_renamed topic=%s name=%s reason=reserved_name", AUDIT_TOPIC, new)
+        make_way((AUDIT_TOPIC,), self._catalog, self._appender, self._logger)
 
     def _start(self) -> None:
         self._relays.add(self, self)

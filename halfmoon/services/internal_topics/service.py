@@ -26,7 +26,8 @@ from halfmoon.core.features import Feature, TopicPolicy
 from halfmoon.core.records.batches import build_batch, parse_header
 from halfmoon.core.relay import Load, Relays
 from halfmoon.core.topic_administration import TopicAdministration
-from halfmoon.schema.control import CLASSIC, CONSUMER, OFFSET, InternalKey, InternalWritten, TopicRenamed
+from halfmoon.schema.control import CLASSIC, CONSUMER, OFFSET, InternalKey, InternalWritten
+from halfmoon.services.common.reserved_names import make_way
 from halfmoon.services.groups.state import GroupsState
 from halfmoon.services.internal_topics import records
 from halfmoon.services.internal_topics.state import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, InternalTopicsState
@@ -38,8 +39,6 @@ AT_ONCE = 200
 """Records in one frame group at most, …"""
 AT_ONCE_BYTES = 256 << 10
 """… and bytes; one record may be larger."""
-RENAMED = "renamed."
-"""Before the name of an ordinary topic that had one of these names."""
 
 Row = tuple[bytes, bytes | None, int]
 """Key, value, time (Unix ms)."""
@@ -83,16 +82,7 @@ class InternalTopics:
         )  # fmt: skip
 
     def _restore(self) -> None:
-        """Make way where a topic of clients has one of the names: from an older version, which did not reserve them."""
-        for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
-            topic = self._catalog.topic(name)
-            if topic is None or topic.internal:
-                continue
-            new, more = RENAMED + name, 1
-            while self._catalog.topic(new) is not None:
-                new, more = f"{RENAMED}{more}.{name}", more + 1
-            self._appender.append_control(TopicRenamed(topic.number, new))
-            self._logger.warning("event=topic_renamed topic=%s name=%s reason=reserved_name", name, new)
+        make_way((OFFSETS_TOPIC, TRANSACTIONS_TOPIC), self._catalog, self._appender, self._logger)
 
     def _start(self) -> None:
         self._relays.add(self, self)
