@@ -31,6 +31,11 @@ class Authority:
         key.write_bytes(made.private_key_pem.bytes())
         return {"cert": str(cert), "key": str(key)}
 
+    def signed_rocketmq(self) -> dict[str, Any]:
+        """As `listeners.rocketmq` has it: requests are signed, over TLS."""
+        tls = {**self.pair("rocketmq"), "mode": "enforcing"}
+        return {"bind": "127.0.0.1:0", "namesrv": "127.0.0.1:0", "auth": True, "tls": tls}
+
     def client(self, pair: dict[str, str] | None = None) -> ssl.SSLContext:
         """What a client verifies the broker with, and perhaps shows it."""
         context = ssl.create_default_context(cafile=self.path)

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.clients.polling import wait_for
+
 Line = dict[str, Any]
-
-
-def until(so: Callable[[], bool], timeout_s: float = 20) -> None:
-    over = time.monotonic() + timeout_s
-    while not so():
-        assert time.monotonic() < over
-        time.sleep(0.02)
 
 
 class Journal:
@@ -40,7 +34,7 @@ class Journal:
             found[:] = [line for line in self.all()[self._seen :] if said.items() <= line.items()]
             return len(found) >= count
 
-        until(are_there)
+        wait_for(are_there)
         self._seen = len(self.all())
         return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from halfmoon.services.waiting import interception
+from tests.clients.polling import wait_for
 from tests.security.acting import User
 from tests.security.conftest import Secure, Secured
 
@@ -410,15 +410,8 @@ def test_a_half_message_that_was_rolled_back_stays_its_producers(user: Make, roo
     assert root.send("orders", [(b"never", half(b"p", b"u") | {"KEYS": b"k"})]) == 0
     assert root.send("halfmoon.transactions", [(b"", end(b"p", b"u", b"rollback"))]) == 0
     find = {"type": "find", "topic": "orders", "key": "aw==", "ended": True}
-    until(lambda: [each["ended"] for each in lookup(root, find)["results"]["messages"]] == [True])
+    wait_for(lambda: [each["ended"] for each in lookup(root, find)["results"]["messages"]] == [True])
     reader = user("reader", "read topic orders")
     assert lookup(reader, find)["results"]["messages"] == []
     reader.allow("read topic orders", "write transactional_id p")
     assert len(lookup(reader, find)["results"]["messages"]) == 1
-
-
-def until(so: Callable[[], bool], timeout_s: float = 20) -> None:
-    over = time.monotonic() + timeout_s
-    while not so():
-        assert time.monotonic() < over
-        time.sleep(0.02)

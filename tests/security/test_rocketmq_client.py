@@ -51,11 +51,11 @@ def let(found: Secured, *said: str) -> None:
 
 @pytest.fixture
 def found(secured: Secure, authority: Authority) -> Secured:
-    listener = {
-        "bind": "127.0.0.1:0", "namesrv": "127.0.0.1:0", "auth": True,
-        "tls": {**authority.pair("rocketmq"), "mode": "enforcing"},
-    }  # fmt: skip
-    made = secured(listeners={"rocketmq": listener}, topics={"partitions": 1}, limits={"authentication_timeout": "2s"})
+    made = secured(
+        listeners={"rocketmq": authority.signed_rocketmq()},
+        topics={"partitions": 1},
+        limits={"authentication_timeout": "2s"},
+    )
     for name, secret in SECRETS.items():
         made.in_loop(lambda name=name, secret=secret: made.app.node.users.create(name, secret=secret))
     let(made, "alice create topic orders", "alice write topic orders", "alice read topic orders", "alice read group g")

@@ -30,11 +30,7 @@ At = Callable[..., tuple[str, ...]]
 
 @pytest.fixture
 def found(secured: Secure, authority: Authority) -> Secured:
-    listener = {
-        "bind": "127.0.0.1:0", "namesrv": "127.0.0.1:0", "auth": True,
-        "tls": {**authority.pair("rocketmq"), "mode": "enforcing"},
-    }  # fmt: skip
-    made = secured(tls=True, listeners={"rocketmq": listener}, topics={"partitions": 2})
+    made = secured(tls=True, listeners={"rocketmq": authority.signed_rocketmq()}, topics={"partitions": 2})
     # A secret is added to a user that is there.
     made.user("alice", "password of alice")
     made.in_loop(lambda: made.app.node.users.set_secret("alice", "secret of alice"))

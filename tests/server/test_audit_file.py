@@ -6,7 +6,6 @@ import errno
 import os
 import stat
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from halfmoon.errors import StartError
 from halfmoon.server import audit_file
 from halfmoon.server.audit_file import AuditFile
+from tests.clients.polling import wait_for
 
 Make = Callable[..., AuditFile]
 
@@ -35,13 +35,6 @@ def make(path: Path) -> Iterator[Make]:
             return file
 
         yield made
-
-
-def until(so: Callable[[], bool]) -> None:
-    over = time.monotonic() + 20
-    while not so():
-        assert time.monotonic() < over
-        time.sleep(0.005)
 
 
 class Disk:
@@ -105,7 +98,7 @@ def test_a_moved_file_gets_what_came_before_and_a_new_one_the_rest(make: Make, p
     file.put(b"old")
     path.rename(path.with_suffix(".1"))
     file.reopen()
-    until(path.exists)
+    wait_for(path.exists)
     file.put(b"new")
     file.stop()
     assert path.with_suffix(".1").read_bytes() == b"old\n"
@@ -119,14 +112,14 @@ def test_where_there_is_no_new_file_the_old_one_goes_on(make: Make, path: Path) 
     path.rename(moved)
     path.mkdir()
     file.reopen()
-    until(lambda: file.warnings() != [])
+    wait_for(lambda: file.warnings() != [])
     assert file.warnings() == [f"the old audit file is still in use: '{path}': Is a directory"]
     file.put(b"a")
-    until(lambda: moved.read_bytes() == b"a\n")
+    wait_for(lambda: moved.read_bytes() == b"a\n")
     assert file.warnings() != []
     path.rmdir()
     file.put(b"b")  # it is tried again with the next line, which still goes to the old one
-    until(lambda: file.warnings() == [])
+    wait_for(lambda: file.warnings() == [])
     file.put(b"c")
     file.stop()
     assert (moved.read_bytes(), path.read_bytes(), file.dropped) == (b"a\nb\n", b"c\n", 0)
@@ -137,12 +130,12 @@ def test_a_full_disk_loses_lines_and_says_so(make: Make, path: Path) -> None:
     file = make(disk.write)
     disk.error = errno.EIO
     file.put(b"lost")
-    until(lambda: file.dropped == 1)
+    wait_for(lambda: file.dropped == 1)
     assert file.warnings() == [f"audit lines are lost: '{path}': Input/output error"]
     disk.error = None
     file.put(b"kept")
-    until(lambda: path.read_bytes() == b"kept\n")
-    until(lambda: file.warnings() == [])
+    wait_for(lambda: path.read_bytes() == b"kept\n")
+    wait_for(lambda: file.warnings() == [])
     assert file.dropped == 1
 
 
@@ -151,15 +144,15 @@ def test_a_line_that_is_torn_is_counted_and_does_not_take_the_next_one_with_it(m
     file = make(disk.write)
     disk.hangs.clear()
     file.put(b"first")
-    until(lambda: file._lines == [])  # the thread has it, and what follows waits
+    wait_for(lambda: file._lines == [])  # the thread has it, and what follows waits
     for line in (b"whole", b"torn apart", b"lost"):
         file.put(line)
     disk.room = len(b"first\nwhole\ntorn")
     disk.hangs.set()
-    until(lambda: file.dropped == 2)
+    wait_for(lambda: file.dropped == 2)
     disk.room = 0
     file.put(b"lost, too")
-    until(lambda: file.dropped == 3)
+    wait_for(lambda: file.dropped == 3)
     disk.room = None
     file.put(b"next")
     file.stop()
@@ -174,11 +167,11 @@ def test_a_disk_that_hangs_is_nobodys_wait(make: Make, path: Path, monkeypatch: 
     file = make(disk.write)
     disk.hangs.clear()
     file.put(b"in the thread")
-    until(lambda: file._lines == [])
+    wait_for(lambda: file._lines == [])
     for _ in range(500):
         file.put(b"x" * 99)
     assert file.dropped == 490
     file.stop()  # comes back all the same
     assert path.read_bytes() == b""
     disk.hangs.set()
-    until(lambda: path.read_bytes().count(b"\n") == 11)
+    wait_for(lambda: path.read_bytes().count(b"\n") == 11)

@@ -138,15 +138,9 @@ def test_nothing_is_lost_and_all_of_it_goes_on(opened: Opened) -> None:
     until(lambda: opened.values("retry.billing") == ["other"])
 
 
-def test_users_log_in_and_rules_count(opened: Opened) -> None:
-    stored = opened.expected.get("security")
-    if stored is None:
-        return  # 0.1.0 and 0.2.0 knew no users
-    opened.broker.stop()
-    opened.config["listeners"]["kafka"] = {"sasl": ["SCRAM-SHA-512"]}
-    opened.broker = opened.start()
+def users_log_in_and_rules_count(address: str, stored: dict[str, Any]) -> None:
     login = {
-        "bootstrap.servers": opened.address, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512",
+        "bootstrap.servers": address, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.username": stored["user"], "sasl.password": stored["password"], "log_level": 0,
     }  # fmt: skip
     assert set(AdminClient(login).list_topics(timeout=DEADLINE_S).topics) == {"orders", "payments"}
@@ -156,6 +150,18 @@ def test_users_log_in_and_rules_count(opened: Opened) -> None:
         producer.produce(topic, b"x", on_delivery=lambda error, _: failed.append(error and error.name()))
         assert producer.flush(DEADLINE_S) == 0
     assert failed == [None, "TOPIC_AUTHORIZATION_FAILED"]
+
+
+def test_users_and_rules_of_this_version_are_there_after_a_restart(tmp_path: Path) -> None:
+    """As the tool stores them, which does so from 0.3.0 on."""
+    config: dict[str, Any] = {"topics": {"auto_create": False}}
+    with Broker(data_dir=str(tmp_path / "data"), config=config) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        stored_directory._create(admin, {name: (1, {}) for name in ("orders", "payments", "state")})
+        stored = stored_directory._security(admin)
+    config["listeners"] = {"kafka": {"sasl": ["SCRAM-SHA-512"]}}
+    with Broker(data_dir=str(tmp_path / "data"), config=config) as broker:
+        users_log_in_and_rules_count(str(broker.bootstrap_servers), stored)
 
 
 def test_share_groups_go_on(opened: Opened) -> None:
@@ -185,6 +191,11 @@ def test_it_is_whole_after_a_clean_stop_and_opens_again(opened: Opened, capsys: 
     asked = ConsumerGroupTopicPartitions("billing")
     offsets = admin.list_consumer_group_offsets([asked])["billing"].result(DEADLINE_S).topic_partitions
     assert sorted([each.topic, each.partition, each.offset] for each in offsets) == opened.expected["groups"]["billing"]
+    if "security" in opened.expected:
+        opened.broker.stop()
+        opened.config["listeners"]["kafka"] = {"sasl": ["SCRAM-SHA-512"]}
+        opened.broker = opened.start()
+        users_log_in_and_rules_count(opened.address, opened.expected["security"])
 
 
 def test_the_version_of_this_code_is_not_behind() -> None:
