@@ -24,7 +24,7 @@ class Limit:
         self._counts: dict[str, int] = {}
 
     def admits(self, key: str) -> bool:
-        """Whether there is a line for this one now. Ask once the time is over `ended` is asked for."""
+        """Whether there is a line for this one now. Call `ended` before, which begins a new time."""
         counts = self._counts
         if key not in counts and len(counts) >= self._known:
             key = OTHERS

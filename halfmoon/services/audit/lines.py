@@ -67,14 +67,14 @@ class _Access(_Line, frozen=True, omit_defaults=True, tag="access"):
 
 class _Login(_Line, frozen=True, omit_defaults=True, tag="login"):
     claimed: str = ""
-    """Who somebody said that he is who was not let in."""
+    """The principal that a client said to be, and was not let in as."""
     reason: str = ""
 
 
 class _LeftOut(Struct, frozen=True, tag_field="event", tag="left_out"):
     time: str
     of: str
-    """The principal, or the address of who was not let in; `(others)`."""
+    """A principal, or the address of clients that were not let in; or `(others)`."""
     count: int
 
 
