@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import Any
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer
-from kafka.errors import KafkaError
+from kafka.errors import KafkaConnectionError, KafkaError
 
 from tests.clients.polling import DEADLINE_S
 
@@ -53,10 +53,16 @@ class Member(threading.Thread, ConsumerRebalanceListener):
     def run(self) -> None:
         with closing(self._consumer):
             while not self.leaving.is_set():
-                for place, records in self._consumer.poll(timeout_ms=500).items():
+                for place, records in self._poll().items():
                     self.seen += [(place.partition, record.offset) for record in records]
                     self.values.update(record.value for record in records)
                     self._commit()
+
+    def _poll(self) -> dict[Any, list[Any]]:
+        try:
+            return self._consumer.poll(timeout_ms=500)
+        except KafkaConnectionError:
+            return {}  # while the only broker is away, a poll may raise that the metadata could not be asked for
 
     def _commit(self) -> None:
         try:
