@@ -3,8 +3,9 @@
     python tools/interop_kafka_python.py HOST:PORT [-k EXPRESSION] [--cache DIR]
 
 The source distribution of the installed version is downloaded with pip and unpacked below the cache directory, once.
-Its tests of TLS and SASL set up a Kafka of their own, and are left out. `test/service.py`, with which they start a
-Kafka, is not part of the distribution; a stand-in is written, since the broker is there already.
+`test/service.py`, with which its tests start a Kafka, is not part of the distribution; a stand-in is written, since the
+broker is there already. Its tests of TLS and SASL want brokers that they have set up themselves:
+`interop_kafka_python_secured.py` gives them Halfmoon.
 
 Prints the tests that failed, then `N passed, N failed, N skipped`. Exit code 0: exactly the tests of the list EXPECTED
 (in docs/compatibility.md with the reasons) failed; anything else, also one of them that passes, is 1.
@@ -27,8 +28,11 @@ EXPECTED: frozenset[str] = frozenset()
 CLAIMED = "4.3"
 """The Kafka release that kafka-python infers from what ApiVersions offers; one of its tests compares them."""
 
-LEFT_OUT = ("test_ssl_integration.py", "test_sasl_integration.py")
+SECURED = ("test_ssl_integration.py", "test_sasl_integration.py")
 TEST_TIMEOUT_S = 40
+NO_TESTS = 5
+"""pytest's code where none is selected."""
+ROOT = Path(__file__).parents[1]
 
 SERVICE = """\
 class ExternalService:
@@ -94,26 +98,32 @@ def prepare(cache: Path) -> Path:
 
 def run(tests: Path, server: str, expression: str | None) -> dict[str, str]:
     """The outcome of each test: passed, failed or skipped. Raises CalledProcessError if pytest itself gave up."""
-    report = tests / "report.xml"
-    report.unlink(missing_ok=True)
     (tests / "no-kafka-here" / "libs").mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "pytest", "test/integration", "-q", "--tb=short", "--show-capture=no"]
     # Their settings, not those of whoever runs this: an empty file keeps pytest from looking further up.
     (tests / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
-    command += ["-c", "pytest.ini", "-p", "no:cacheprovider", "-p", "no:halfmoon", "--timeout", str(TEST_TIMEOUT_S)]
-    command += [f"--junit-xml={report.name}"]
-    command += [f"--ignore=test/integration/{name}" for name in LEFT_OUT]
-    command += ["-k", expression] if expression else []
+    selected = ["-k", expression] if expression else []
+    left_out = [f"--ignore=test/integration/{name}" for name in SECURED]
+    outcomes = _pytest(tests, ["test/integration", *left_out, *selected], {"KAFKA_URI": f"kafka://{server}"})
+    own = ["-p", "tools.interop_kafka_python_secured"]
+    return outcomes | _pytest(tests, [*own, *(f"test/integration/{name}" for name in SECURED), *selected], {})
+
+
+def _pytest(tests: Path, arguments: list[str], environment: dict[str, str]) -> dict[str, str]:
+    report = tests / "report.xml"
+    report.unlink(missing_ok=True)
+    options = ["-q", "--tb=short", "--show-capture=no", "-c", "pytest.ini", "-p", "no:cacheprovider"]
+    options += ["-p", "no:halfmoon", "--timeout", str(TEST_TIMEOUT_S), f"--junit-xml={report.name}"]
+    command = [sys.executable, "-m", "pytest", *options, *arguments]
     environment = {
         **os.environ,
+        **environment,
         "KAFKA_ROOT": str(tests / "no-kafka-here"),
-        "KAFKA_URI": f"kafka://{server}",
         "KAFKA_VERSION": CLAIMED,
         # Before their own `kafka` would come the one next to the tests; both are the same release.
-        "PYTHONPATH": str(tests),
+        "PYTHONPATH": os.pathsep.join((str(tests), str(ROOT))),
     }
     done = subprocess.run(command, cwd=tests, env=environment, stdout=sys.stderr, check=False)
-    if done.returncode not in (0, 1):
+    if done.returncode not in (0, 1, NO_TESTS):
         raise subprocess.CalledProcessError(done.returncode, command)
     return {case.attrib["name"]: _outcome(case) for case in ET.parse(report).iter("testcase")}
 

@@ -6,12 +6,10 @@ one node without Docker cannot have; the reason stands beside the name.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -20,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from halfmoon.testing import Broker
-from tests.crash.serving import free_port, wait_until
+from tests.crash.serving import free_port, listens, wait_until
 from tests.security.authority import Authority
 from tests.security.conftest import Secure
 from tests.security.conftest import authority as authority
@@ -137,7 +135,7 @@ def proxied(tmp_path: Path) -> Iterator[str]:
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        wait_until(lambda: _listens(port), 30, "toxiproxy")
+        wait_until(lambda: listens(port), 30, "toxiproxy")
         with Broker(config=config) as broker:
             assert broker.app is not None
             for number, listen in enumerate(SARAMA_BROKERS, 1):
@@ -151,12 +149,6 @@ def proxied(tmp_path: Path) -> Iterator[str]:
     finally:
         server.kill()
         server.wait()
-
-
-def _listens(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
-    return False
 
 
 def test_sarama(tmp_path: Path, proxied: str) -> None:
