@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from statistics import median
 
 from benchmarks import readings
 from benchmarks.bench import Bench
@@ -93,7 +92,7 @@ def table(found: Found) -> str:
     lines = ["| a request | median (range) of CPU, us | median (range) of p50, us |", "|---|---|---|"]
     for name, rounds in found.items():
         cells = [[figures[what] for figures in rounds] for what in ("CPU us", "p50 us")]
-        said = [f"{median(values):.1f} ({min(values):.1f}–{max(values):.1f})" for values in cells]
+        said = [readings.spread(values, ".1f") for values in cells]
         lines.append(f"| {name} | {' | '.join(said)} |")
     return "\n".join(lines)
 

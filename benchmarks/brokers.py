@@ -91,10 +91,16 @@ class Brokers:
         return broker
 
     def start_halfmoon(
-        self, flush: str, settings: dict[str, str] | None = None, data: Path | None = None, config: Path | None = None
+        self,
+        flush: str,
+        settings: dict[str, str] | None = None,
+        data: Path | None = None,
+        config: Path | None = None,
+        tree: Path = ROOT,
     ) -> Broker:
         """`settings`: environment variables HALFMOON_… on top of the defaults. `data`: a directory that is there, or a
-        new one. `config`: a broker.yaml with listeners of its own, the first of which counts. Raises RuntimeError."""
+        new one. `config`: a broker.yaml with listeners of its own, the first of which counts. `tree`: where its modules
+        are. Raises RuntimeError."""
         self._count += 1
         data = data or self.work / f"halfmoon-{self._count}"
         # Python may keep its compiled modules, as it does for everybody who installs a package.
@@ -107,7 +113,7 @@ class Brokers:
         with log_path.open("w") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "halfmoon", "serve", "--data-dir", str(data), *where],
-                cwd=ROOT, env=env, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
+                cwd=tree, env=env, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
             )  # fmt: skip
         broker = Broker(flush, "", process.pid, 0.0, process=process, data=data)
         self._running.append(broker)

@@ -8,8 +8,10 @@ import platform
 import re
 import subprocess
 import time
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
+from statistics import median
 
 MB = 1 << 20
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -95,6 +97,11 @@ def fdatasync_ms(folder: Path, count: int = 200, size: int = 4096) -> list[float
         os.close(fd)
         path.unlink()
     return sorted(took)
+
+
+def spread(values: Sequence[float], form: str = ".3g") -> str:
+    """Median and range, as tables have them."""
+    return f"{median(values):{form}} ({min(values):{form}}–{max(values):{form}})"
 
 
 def machine() -> dict[str, str]:

@@ -57,6 +57,8 @@ HOW = """\
   counts until the allocated bytes of the broker's directory are down to 35 %; what is left is read and counted.
 - Idle consumers: connections that each fetch from the end of a quiet topic with the default wait of 500 ms, in a
   process of their own.
+
+What TLS and access rules cost is measured by programs of their own: [security.md](security.md#what-it-costs).
 """
 
 

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 from benchmarks import peer as peers
 from benchmarks import readings
@@ -167,7 +166,7 @@ def table(found: Found) -> str:
     lines = [f"| median (range) | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
     for figure in figures:
         cells = [found[name, figure] for name in names]
-        said = [f"{median(values):.3g} ({min(values):.3g}–{max(values):.3g})" for values in cells]
+        said = [readings.spread(values) for values in cells]
         lines.append(f"| {figure} | {' | '.join(said)} |")
     return "\n".join(lines)
 

@@ -36,6 +36,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.soak_page import write_docs, write_html
 from halfmoon.kafka import Nack, TransactionalOutbox
+from halfmoon.server.build import build
 from tests.crash.serving import Serving, free_port
 
 BUSY = 0.5
@@ -297,6 +298,8 @@ class Sampler:
         self._http = http
         self._begun_s = time.monotonic()
         self.rows: list[dict[str, float]] = []
+        self.longest_s: dict[str, float] = {}
+        """Processor time of the longest turn of the loop that each cause had."""
         self._cpu_s = self._used_cpu_s()
         self._last_s = self._begun_s
         self._sent = 0
@@ -339,9 +342,13 @@ class Sampler:
             return found
         for line in text.splitlines():
             name, _, value = line.rpartition(" ")
-            if name.partition("{")[0] in METRICS:
-                known = found[name.partition("{")[0]]
-                found[name.partition("{")[0]] = max(float(value), known) if known == known else float(value)
+            metric, _, labels = name.partition("{")
+            if metric in METRICS:
+                known = found[metric]
+                found[metric] = max(float(value), known) if known == known else float(value)
+                if metric == METRICS[0]:
+                    cause = labels.removeprefix('cause="').removesuffix('"}')
+                    self.longest_s[cause] = max(float(value), self.longest_s.get(cause, 0.0))
         return found
 
 
@@ -430,7 +437,8 @@ def run(hours: float, folder: Path, *, data_dir: Path) -> tuple[list[dict[str, f
         serving.stop()
     said = {
         "hours": hours, "rate": load.rate, "problems": _checked(load), "counts": dict(load.counts),
-        "sent": dict(load.sent), "processors": os.cpu_count(), "log": serving.log()[-2_000:],
+        "sent": dict(load.sent), "processors": os.cpu_count(), "log": serving.log()[-2_000:], "build": build(),
+        "longest turns": dict(sorted(sampler.longest_s.items(), key=lambda turn: -turn[1])[:3]),
     }  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "samples.csv").open("w", newline="") as file:

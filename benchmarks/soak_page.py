@@ -102,6 +102,11 @@ def _facts(rows: Sequence[Row], said: dict[str, Any]) -> list[tuple[str, str]]:
         ("nacked, redelivered", f"{said['counts'].get('nacked', 0):,}, {said['counts'].get('retried', 0):,}"),
         ("lost, doubled or left over", "; ".join(said["problems"]) or "nothing"),
         ("samples", f"{len(rows):,}"),
+        ("build", said["build"]),
+        (
+            "longest turns of the loop, by cause",
+            ", ".join(f"{cause} {seconds * 1000:.3g} ms" for cause, seconds in said["longest turns"].items()),
+        ),
     ]
 
 
