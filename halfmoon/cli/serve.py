@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gc
-import os
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from halfmoon.cli.starting import start
 
 
 def serve(
@@ -50,27 +49,7 @@ def serve(
 
     SIGHUP reloads the settings that can change while it runs.
     """
-    # The broker and its dependencies are imported by nobody but this command. All of that stays, so there is no garbage
-    # to look for meanwhile: that would take a twentieth of the start.
-    gc.disable()
-    try:
-        from halfmoon.config.settings import load_settings
-        from halfmoon.server.process import main
-        from halfmoon.services.configs.broker_configs import BrokerConfigs
-        from halfmoon.services.topic_configs import topic_configs
-    finally:
-        gc.enable()
-
-    flags = {
-        "node.data_dir": data_dir,
-        "listeners.kafka.bind": kafka,
-        "listeners.kafka.advertise": advertise,
-        "listeners.rocketmq.bind": rocketmq,
-        "listeners.rocketmq.namesrv": namesrv,
-        "listeners.http.bind": http,
-    }
-    table = BrokerConfigs(topic_configs())
-    for name in unset_config or ():
-        table.find(name)
-    read = partial(load_settings, config, os.environ, flags)
-    return main(read, config=config, unset_configs=unset_config or ())
+    return start(
+        config=config, unset_configs=unset_config or (), data_dir=data_dir, kafka=kafka, advertise=advertise,
+        rocketmq=rocketmq, namesrv=namesrv, http=http,
+    )  # fmt: skip

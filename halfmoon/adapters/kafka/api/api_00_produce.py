@@ -29,12 +29,11 @@ from halfmoon.adapters.kafka.produce_checks import (
     unheard_error,
 )
 from halfmoon.adapters.kafka.produce_codec import FEW, ManyBatchesError, ProduceBody, Results, Stored, encode, parse
-from halfmoon.adapters.kafka.registry import Context, Deferred, api
+from halfmoon.adapters.kafka.registry import Context, Deferred
 from halfmoon.core.append_types import TransactionalProducer
 from halfmoon.errors import BrokerError, NotHereYetError, TakesLongError
 
 
-@api(0, "Produce", 3, 13, raw=True)
 def handle(ctx: Context, body: memoryview) -> object:
     version = ctx.api_version
     try:
@@ -94,9 +93,7 @@ def _append_all(
                 partition = partition_for(ctx, topic, key, index, acks)
                 if records is None:
                     raise no_records()
-                base_offset, append_time_ms, position, start_offset, _ = append(
-                    partition, records, now_ms, producer, True, sender=sender
-                )
+                produced = append(partition, records, now_ms, producer, True, sender=sender)
             except (NotHereYetError, TakesLongError) as error:
                 refusal = refusal_without_id(ctx, request)
                 if refusal is None:
@@ -107,9 +104,9 @@ def _append_all(
             except BrokerError as error:
                 refusal = refusal_without_id(ctx, request) or error
             else:
-                if position > highest:
-                    highest = position
-                stored.append(Stored(index, 0, base_offset, append_time_ms, start_offset, None))
+                if produced.position > highest:
+                    highest = produced.position
+                stored.append(Stored(index, 0, produced.base_offset, produced.append_ms, produced.start_offset, None))
                 continue
             core.refused_batches[refusal.fault] += 1
             stored.append(refused(index, refusal))

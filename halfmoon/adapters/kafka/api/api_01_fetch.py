@@ -15,22 +15,21 @@ Rules: KafkaApis.handleFetchRequest, FetchManager.newContext.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.fetch_codec import encode, parse
 from halfmoon.adapters.kafka.fetch_reading import Reading
-from halfmoon.adapters.kafka.registry import Close, Context, Deferred, api
+from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.kafka.wide_fetch import FULL_FETCH_EPOCHS, WIDE_BYTES, WideFetch
 from halfmoon.errors import Fault
 
 if TYPE_CHECKING:
     from halfmoon.core.hold import Held
 
-log = logging.getLogger("halfmoon.kafka")
+log: Final = logging.getLogger("halfmoon.kafka")
 
 
-@api(1, "Fetch", 4, 18, raw=True)
 def handle(ctx: Context, body: memoryview) -> object:
     if len(body) > WIDE_BYTES:
         return WideFetch(ctx, bytes(body))

@@ -24,7 +24,7 @@ from halfmoon.adapters.kafka.duplicates import duplicates_in_slices
 from halfmoon.adapters.kafka.errors import code, code_of
 from halfmoon.adapters.kafka.lookup import check_leader_epoch, check_owner, epoch_at, partition_of, topic_named
 from halfmoon.adapters.kafka.protocol import ListOffsetsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, Deferred, api
+from halfmoon.adapters.kafka.registry import Context, Deferred
 from halfmoon.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ class _Search(NamedTuple):
     """The first offset that this client may not see."""
 
 
-@api(2, "ListOffsets", 1, 11)
-def list_offsets(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     named = ((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
     twice = yield from duplicates_in_slices(named)
     searches: list[_Search] = []

@@ -24,7 +24,7 @@ from halfmoon.adapters.kafka.operations import (
     bits,
 )
 from halfmoon.adapters.kafka.protocol import Slices, decode_request_slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.core.topic_names import is_legal
 from halfmoon.errors import BrokerError, Fault
@@ -34,8 +34,7 @@ from halfmoon.services.internal_topics.service import InternalTopics
 KEY = 3
 
 
-@api(KEY, "Metadata", 0, 13, raw=True)
-def metadata(ctx: Context, body: memoryview) -> Slices[object]:
+def handle(ctx: Context, body: memoryview) -> Slices[object]:
     """The response's body as bytes, or a Deferred of them if a topic had to be created first."""
     version = ctx.api_version
     request = yield from decode_request_slices(KEY, version, body)

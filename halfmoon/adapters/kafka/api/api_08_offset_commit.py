@@ -15,7 +15,7 @@ from halfmoon.adapters.kafka.durable import when_durable
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.group_errors import coordinator_code
 from halfmoon.adapters.kafka.offset_commit_answer import BY_ID, OffsetCommitAnswer, PartitionResult, TopicResult
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.kafka_wire.slices import EVERY, Slices
 from halfmoon.services.groups.service import GroupService
@@ -29,8 +29,7 @@ WITH_EPOCHS = 9
 """From this version on a generation may be a member epoch (KIP-848)."""
 
 
-@api(8, "OffsetCommit", 2, 10, service=GroupService)
-def offset_commit(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     entries: list[Entry] = []
     results: list[TopicResult] = []
     committed: list[PartitionResult] = []

@@ -17,7 +17,7 @@ from uuid import UUID
 from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import OffsetFetchResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import Fault
 from halfmoon.kafka_wire.slices import EVERY
 from halfmoon.services.groups.service import GroupService
@@ -44,9 +44,8 @@ class _Topic(NamedTuple):
     """Index, progress, error code."""
 
 
-@api(9, "OffsetFetch", 1, 10, service=GroupService)
 @tells_state()
-def offset_fetch(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     if ctx.api_version >= 8:
         # A group that is named twice is answered once: null topics stand for all that it has.
         groups = []

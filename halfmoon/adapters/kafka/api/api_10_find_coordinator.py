@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import FindCoordinatorResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import Fault
 from halfmoon.services.groups.service import GroupService
 from halfmoon.services.transactions.service import TransactionService
@@ -32,8 +32,7 @@ class _Refusal(NamedTuple):
     message: str
 
 
-@api(10, "FindCoordinator", 0, 6)
-def find_coordinator(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     refusal = _refusal(ctx, request.key_type)
     node_id, host, port = (ctx.core.node_id, ctx.peer.host, ctx.peer.port) if refusal is None else (NO_NODE, "", -1)
     error_code, message = (NONE, None) if refusal is None else refusal

@@ -10,13 +10,12 @@ from typing import Any
 
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.protocol import JoinGroupResponse
-from halfmoon.adapters.kafka.registry import Context, Deferred, api
+from halfmoon.adapters.kafka.registry import Context, Deferred
 from halfmoon.services.groups.messages import Join, JoinResult
 from halfmoon.services.groups.service import GroupService
 
 
-@api(11, "JoinGroup", 0, 9, service=GroupService)
-def join_group(ctx: Context, request: Any) -> object:
+def handle(ctx: Context, request: Any) -> object:
     version = ctx.api_version
     join = Join(
         group=request.group_id,

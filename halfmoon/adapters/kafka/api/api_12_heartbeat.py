@@ -15,7 +15,7 @@ from typing import Any
 
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.protocol import HeartbeatResponse
-from halfmoon.adapters.kafka.registry import Context, Deferred, api
+from halfmoon.adapters.kafka.registry import Context, Deferred
 from halfmoon.services.groups.messages import HeartbeatResult
 from halfmoon.services.groups.service import GroupService
 
@@ -23,8 +23,7 @@ PATIENT = ("apache-kafka-java", "librdkafka", "confluent-kafka-")
 """How the names begin (KIP-511) of clients whose heartbeats may wait."""
 
 
-@api(12, "Heartbeat", 0, 4, service=GroupService)
-def heartbeat(ctx: Context, request: Any) -> object:
+def handle(ctx: Context, request: Any) -> object:
     groups, group, member_id = ctx.services.get(GroupService), request.group_id, request.member_id
     fault = groups.heartbeat(group, request.generation_id, member_id, request.group_instance_id)
     if fault is None and ctx.peer.software.startswith(PATIENT) and _is_steady(ctx):

@@ -10,13 +10,12 @@ from typing import Any
 
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import LeaveGroupResponse
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import Fault
 from halfmoon.services.groups.service import GroupService
 
 
-@api(13, "LeaveGroup", 0, 5, service=GroupService)
-def leave_group(ctx: Context, request: Any) -> object:
+def handle(ctx: Context, request: Any) -> object:
     if not request.group_id:
         return LeaveGroupResponse(throttle_time_ms=0, error_code=code(Fault.INVALID_GROUP_ID), members=[])
     if ctx.api_version < 3:

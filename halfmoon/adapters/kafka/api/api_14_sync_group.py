@@ -9,13 +9,12 @@ from typing import Any
 
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.protocol import Slices, SyncGroupResponse
-from halfmoon.adapters.kafka.registry import Context, Deferred, api
+from halfmoon.adapters.kafka.registry import Context, Deferred
 from halfmoon.services.groups.messages import Sync, SyncResult
 from halfmoon.services.groups.service import GroupService
 
 
-@api(14, "SyncGroup", 0, 5, service=GroupService)
-def sync_group(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     assignments = {}
     for share in request.assignments:
         assignments[share.member_id] = bytes(share.assignment)

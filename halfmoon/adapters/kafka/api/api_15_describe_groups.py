@@ -12,7 +12,7 @@ from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.operations import GROUP_OPERATIONS, allowed
 from halfmoon.adapters.kafka.protocol import DescribeGroupsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import Fault
 from halfmoon.services.groups.names import CLASSIC_TYPE, GroupDescription
 from halfmoon.services.groups.service import GroupService
@@ -22,9 +22,8 @@ DEAD = "Dead"
 _Group = DescribeGroupsResponse.DescribedGroup
 
 
-@api(15, "DescribeGroups", 0, 6, service=GroupService)
 @tells_state()
-def describe_groups(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     groups = []
     # A group that is named twice is answered once: its members take far more bytes than its name.
     for group_id in dict.fromkeys(request.groups):

@@ -10,13 +10,12 @@ from typing import Any
 from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE
 from halfmoon.adapters.kafka.protocol import ListGroupsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.services.groups.names import GroupNames
 
 
-@api(16, "ListGroups", 0, 5, service=GroupNames)
 @tells_state()
-def list_groups(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     groups = []
     for group in (yield from ctx.services.get(GroupNames).list_slices(request.states_filter, request.types_filter)):
         groups.append(

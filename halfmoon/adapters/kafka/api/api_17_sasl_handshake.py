@@ -10,12 +10,11 @@ from typing import Any
 
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.protocol import SaslHandshakeResponse
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import Fault
 
 
-@api(17, "SaslHandshake", 0, 1)
-def sasl_handshake(ctx: Context, request: Any) -> object:
+def handle(ctx: Context, request: Any) -> object:
     login = ctx.peer.login
     if login is None:
         return SaslHandshakeResponse(error_code=code(Fault.ILLEGAL_SASL_STATE), mechanisms=[])

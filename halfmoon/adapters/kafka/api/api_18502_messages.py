@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from halfmoon.adapters.kafka.registry import Context, Deferred, api
+from halfmoon.adapters.kafka.registry import Context, Deferred
 from halfmoon.adapters.tcp.access import sees
 from halfmoon.adapters.tcp.steps import run_steps
 from halfmoon.core.steps import Steps
@@ -35,7 +35,6 @@ log = logging.getLogger("halfmoon.kafka")
 _question = msgspec.json.Decoder(Find | Show | Nacked)
 
 
-@api(KEY, "HalfmoonMessages", 0, 0, raw=True, own=True, any_of=(Messages, NackedMessages))
 def handle(ctx: Context, body: memoryview) -> object:
     try:
         question = _question.decode(body)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.credentials.users import Users
@@ -35,7 +35,6 @@ def _decoder() -> msgspec.json.Decoder[Question]:
     return msgspec.json.Decoder(Question)
 
 
-@api(KEY, "HalfmoonUsers", 0, 0, raw=True, own=True, service=Users)
 def handle(ctx: Context, body: memoryview) -> object:
     from halfmoon.services.credentials.answering import answer, changes  # as above
 

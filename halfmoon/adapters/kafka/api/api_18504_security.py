@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import msgspec
 
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.security import Answer, Decide, Question, SecurityAnswers
@@ -25,7 +25,6 @@ KEY = 18504
 _question: msgspec.json.Decoder[Question] = msgspec.json.Decoder(Question)
 
 
-@api(KEY, "HalfmoonSecurity", 0, 0, raw=True, own=True, service=SecurityAnswers)
 def handle(ctx: Context, body: memoryview) -> object:
     answers = ctx.services.get(SecurityAnswers)
     try:

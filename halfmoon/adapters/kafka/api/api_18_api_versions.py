@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from halfmoon.adapters.kafka.errors import MalformedRequest, code
 from halfmoon.adapters.kafka.features import Feature
-from halfmoon.adapters.kafka.registry import ApiTable, Context, api
+from halfmoon.adapters.kafka.registry import ApiTable, Context
 from halfmoon.errors import Fault
 from halfmoon.kafka_wire import primitives as wire
 
@@ -37,7 +37,6 @@ _RANGE = struct.Struct(">hh")
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-@api(18, "ApiVersions", 0, 4, raw=True)
 def handle(ctx: Context, body: memoryview) -> object:
     version = ctx.api_version
     if version >= FLEXIBLE:

@@ -17,7 +17,7 @@ from halfmoon.adapters.kafka.durable import each_of, refuse, tells_state
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.mutations import Mutations
 from halfmoon.adapters.kafka.protocol import CreateTopicsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.core.topic_names import check_topic_name
 from halfmoon.errors import BrokerError, Fault
@@ -32,9 +32,8 @@ STRICT_SINCE = 6
 """From this version on, clients know what it means that their quota of changes is used up."""
 
 
-@api(19, "CreateTopics", 0, 7)
 @tells_state(each_of("topics"))
-def create_topics(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     twice = yield from duplicates_in_slices(topic.name for topic in request.topics)
     validate_only = bool(request.validate_only)
     mutations = Mutations(ctx, STRICT_SINCE)

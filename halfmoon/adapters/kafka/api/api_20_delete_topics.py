@@ -16,7 +16,7 @@ from halfmoon.adapters.kafka.durable import each_of, refuse, tells_state
 from halfmoon.adapters.kafka.lookup import changeable
 from halfmoon.adapters.kafka.mutations import Mutations
 from halfmoon.adapters.kafka.protocol import DeleteTopicsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.tcp.access import CLUSTER, check_views
 from halfmoon.errors import BrokerError, Fault
 
@@ -36,9 +36,8 @@ class _Target(NamedTuple):
     topic_id: UUID | None
 
 
-@api(20, "DeleteTopics", 1, 6)
 @tells_state(each_of("responses"))
-def delete_topics(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     targets = list(_targets(request))
     twice = yield from duplicates_in_slices(targets)
     by_name = {_id_of_name(ctx.core, target) for target in targets if target.topic_id is None}

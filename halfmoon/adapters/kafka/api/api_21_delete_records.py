@@ -12,7 +12,7 @@ from halfmoon.adapters.kafka.durable import each_of, tells_state
 from halfmoon.adapters.kafka.errors import code_of
 from halfmoon.adapters.kafka.lookup import changeable, partition_of
 from halfmoon.adapters.kafka.protocol import DeleteRecordsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError, Fault
 
 _TopicResult = DeleteRecordsResponse.DeleteRecordsTopicResult
@@ -36,9 +36,8 @@ def _fail_all(answer: Any, error: Exception) -> object:
 _fail_parts = each_of("partitions", _fail)
 
 
-@api(21, "DeleteRecords", 0, 2)
 @tells_state(_fail_all)
-def delete_records(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     topics = []
     for topic in request.topics:
         results = []

@@ -16,7 +16,7 @@ from typing import Any
 
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.protocol import InitProducerIdResponse
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.kafka.transactions import transaction_code
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.transactions.service import TransactionService
@@ -24,8 +24,7 @@ from halfmoon.services.transactions.service import TransactionService
 KNOWS_FENCING = 4
 
 
-@api(22, "InitProducerId", 0, 5)
-def init_producer_id(ctx: Context, request: Any) -> object:
+def handle(ctx: Context, request: Any) -> object:
     if (request.producer_id == -1) != (request.producer_epoch == -1) or request.transactional_id == "":
         return _refused(code(Fault.INVALID_REQUEST))
 

@@ -11,14 +11,13 @@ from typing import Any
 from halfmoon.adapters.kafka.errors import code_of
 from halfmoon.adapters.kafka.lookup import check_leader_epoch, end_of_epoch, partition_of, topic_named
 from halfmoon.adapters.kafka.protocol import OffsetForLeaderEpochResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError
 
 _TopicResult = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 
 
-@api(23, "OffsetForLeaderEpoch", 0, 4)
-def offset_for_leader_epoch(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     topics = []
     for topic in request.topics:
         partitions = []

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import AddPartitionsToTxnResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.kafka.transactions import known_partition, transaction_code
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.transactions.service import TransactionService
@@ -35,8 +35,7 @@ _TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
 _PartitionResult = _TopicResult.AddPartitionsToTxnPartitionResult
 
 
-@api(24, "AddPartitionsToTxn", 0, 5, service=TransactionService)
-def add_partitions_to_txn(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     position = 0
     changed: list[Any] = []
 

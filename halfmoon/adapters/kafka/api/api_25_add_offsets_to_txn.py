@@ -10,17 +10,15 @@ from typing import Any
 
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import AddOffsetsToTxnResponse
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.kafka.transactions import transaction_code
 from halfmoon.errors import BrokerError, Fault
-from halfmoon.services.groups.service import GroupService
 from halfmoon.services.transactions.service import TransactionService
 
 KNOWS_FENCING = 2
 
 
-@api(25, "AddOffsetsToTxn", 0, 4, service=(TransactionService, GroupService))
-def add_offsets_to_txn(ctx: Context, request: Any) -> object:
+def handle(ctx: Context, request: Any) -> object:
     def refused(error: Exception) -> object:
         error_code = transaction_code(error, knows_fencing=ctx.api_version >= KNOWS_FENCING)
         return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=error_code)

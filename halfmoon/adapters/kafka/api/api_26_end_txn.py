@@ -11,7 +11,7 @@ from typing import Any
 
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import EndTxnResponse
-from halfmoon.adapters.kafka.registry import Context, Deferred, api
+from halfmoon.adapters.kafka.registry import Context, Deferred
 from halfmoon.adapters.kafka.transactions import transaction_code
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.transactions.service import TransactionService
@@ -20,8 +20,7 @@ KNOWS_FENCING = 2
 BUMPS_EPOCH = 5
 
 
-@api(26, "EndTxn", 0, 5, service=TransactionService)
-def end_txn(ctx: Context, request: Any) -> object:
+def handle(ctx: Context, request: Any) -> object:
     version = ctx.api_version
 
     def refused(error: Exception) -> object:

@@ -13,7 +13,7 @@ from halfmoon.adapters.kafka.errors import NONE
 from halfmoon.adapters.kafka.group_errors import coordinator_code
 from halfmoon.adapters.kafka.lookup import changeable, partition_of
 from halfmoon.adapters.kafka.protocol import Slices, WriteTxnMarkersResponse
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.transactions.service import TransactionService
 
@@ -21,8 +21,7 @@ _Marker = WriteTxnMarkersResponse.WritableTxnMarkerResult
 _Topic = _Marker.WritableTxnMarkerTopicResult
 
 
-@api(27, "WriteTxnMarkers", 1, 2, service=TransactionService)
-def write_txn_markers(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     position = 0
     written: list[Any] = []
     results = []

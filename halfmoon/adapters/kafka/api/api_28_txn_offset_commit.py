@@ -14,7 +14,7 @@ from halfmoon.adapters.kafka.commits import Entry, read_entry
 from halfmoon.adapters.kafka.durable import when_durable
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import Slices, TxnOffsetCommitResponse
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.kafka.transactions import transaction_code
 from halfmoon.core.append_types import TransactionalProducer
 from halfmoon.errors import BrokerError, Fault
@@ -30,8 +30,7 @@ AT_ONCE = 1_000
 """So many partitions are written in one record of the log, and in one turn of the loop."""
 
 
-@api(28, "TxnOffsetCommit", 0, 5, service=(TransactionService, GroupService))
-def txn_offset_commit(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     entries: list[Entry] = []
     results, committed = [], []
     for asked in request.topics:

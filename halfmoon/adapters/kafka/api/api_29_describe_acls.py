@@ -9,7 +9,7 @@ from typing import Any
 
 from halfmoon.adapters.kafka.durable import refuse, tells_state
 from halfmoon.adapters.kafka.protocol import DescribeAclsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError
 from halfmoon.services.acls import rules
 from halfmoon.services.acls.service import AccessRules
@@ -17,9 +17,8 @@ from halfmoon.services.acls.service import AccessRules
 _Resource = DescribeAclsResponse.DescribeAclsResource
 
 
-@api(29, "DescribeAcls", 1, 3, service=AccessRules)
 @tells_state()
-def describe_acls(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     response = DescribeAclsResponse(throttle_time_ms=0, error_code=0, error_message=None, resources=[])
     try:
         rules = yield from ctx.services.get(AccessRules).find_slices(acl_filter(request))

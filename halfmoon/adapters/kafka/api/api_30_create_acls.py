@@ -11,7 +11,7 @@ from typing import Any
 
 from halfmoon.adapters.kafka.durable import each_of, refuse, tells_state
 from halfmoon.adapters.kafka.protocol import CreateAclsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError
 from halfmoon.schema.control import AclRule
 from halfmoon.services.acls.service import AccessRules
@@ -20,9 +20,8 @@ MOST_AT_ONCE = 1_000
 """Rules of one record."""
 
 
-@api(30, "CreateAcls", 1, 3, service=AccessRules)
 @tells_state(each_of("results"))
-def create_acls(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     results = []
     acls = ctx.services.get(AccessRules)
     checked: list[tuple[AclRule, Any]] = []

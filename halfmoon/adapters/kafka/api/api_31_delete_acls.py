@@ -7,7 +7,7 @@ from typing import Any
 from halfmoon.adapters.kafka.api.api_29_describe_acls import acl_filter
 from halfmoon.adapters.kafka.durable import each_of, refuse, tells_state
 from halfmoon.adapters.kafka.protocol import DeleteAclsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError
 from halfmoon.services.acls.service import AccessRules
 
@@ -22,9 +22,8 @@ def _kept(result: Any, error: Exception) -> None:
     result.matching_acls = []
 
 
-@api(31, "DeleteAcls", 1, 3, service=AccessRules)
 @tells_state(each_of("filter_results", _kept))
-def delete_acls(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     results = []
     for asked in request.filters:
         result = _Result(error_code=0, error_message=None, matching_acls=[])

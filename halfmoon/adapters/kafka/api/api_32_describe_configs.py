@@ -11,10 +11,9 @@ from halfmoon.adapters.kafka import loggers
 from halfmoon.adapters.kafka.config_entries import TYPE_CODES, Entry, logger_entries
 from halfmoon.adapters.kafka.durable import refuse, tells_state
 from halfmoon.adapters.kafka.protocol import DescribeConfigsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.kafka.resources import BROKER_LOGGER_TYPE, CLIENT_METRICS_TYPE, GROUP_TYPE, TOPIC_TYPE, resource
 from halfmoon.errors import BrokerError, Fault
-from halfmoon.services.configs.dynamic import DynamicConfigs
 
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Config = _Result.DescribeConfigsResourceResult
@@ -26,9 +25,8 @@ MOST_AT_WILL = 1_000
 """So many of them are answered at a time: an answer is a hundred times the size of the question."""
 
 
-@api(32, "DescribeConfigs", 1, 4, service=DynamicConfigs)
 @tells_state()
-def describe_configs(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     results = []
     anything = 0
     alike: dict[object, list[Any]] = {}

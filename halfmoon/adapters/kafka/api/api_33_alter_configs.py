@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Any
 from halfmoon.adapters.kafka.alter_configs import alter, refuse_nulls
 from halfmoon.adapters.kafka.durable import each_of, tells_state
 from halfmoon.adapters.kafka.protocol import AlterConfigsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.services.configs.dynamic import DynamicConfigs
+from halfmoon.adapters.kafka.registry import Context
 
 if TYPE_CHECKING:
     from halfmoon.adapters.kafka.resources import Resource
 
 
-@api(33, "AlterConfigs", 0, 2, service=DynamicConfigs)
 @tells_state(each_of("responses"))
-def alter_configs(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     return (yield from alter(ctx, request, AlterConfigsResponse, _replaced))
 
 

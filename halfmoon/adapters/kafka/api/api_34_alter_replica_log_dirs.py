@@ -11,7 +11,7 @@ from typing import Any
 from halfmoon.adapters.kafka.errors import NONE, code_of
 from halfmoon.adapters.kafka.lookup import partition_of
 from halfmoon.adapters.kafka.protocol import AlterReplicaLogDirsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError
 
 LOG_DIR_NOT_FOUND = 57
@@ -20,8 +20,7 @@ LOG_DIR_NOT_FOUND = 57
 _Topic = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 
 
-@api(34, "AlterReplicaLogDirs", 0, 2)
-def alter_replica_log_dirs(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     here = str(Path(ctx.core.settings.node.data_dir).absolute())
     found: dict[str, list[Any]] = {}
     for directory in request.dirs:

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from halfmoon.adapters.kafka.protocol import DescribeLogDirsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 
 _Result = DescribeLogDirsResponse.DescribeLogDirsResult
 _Topic = _Result.DescribeLogDirsTopic
 
 
-@api(35, "DescribeLogDirs", 0, 5)
-def describe_log_dirs(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     directory = Path(ctx.core.settings.node.data_dir).absolute()
     total, usable = _disk(directory)
     result = _Result(

@@ -9,12 +9,11 @@ from typing import Any
 
 from halfmoon.adapters.kafka.durable import refuse
 from halfmoon.adapters.kafka.protocol import SaslAuthenticateResponse
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError, Fault
 
 
-@api(36, "SaslAuthenticate", 0, 2)
-def sasl_authenticate(ctx: Context, request: Any) -> object:
+def handle(ctx: Context, request: Any) -> object:
     login = ctx.peer.login
     if login is None:
         answer = SaslAuthenticateResponse()

@@ -13,7 +13,7 @@ from halfmoon.adapters.kafka.durable import each_of, refuse, tells_state
 from halfmoon.adapters.kafka.lookup import changeable
 from halfmoon.adapters.kafka.mutations import Mutations
 from halfmoon.adapters.kafka.protocol import CreatePartitionsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError, Fault
 
 _Result = CreatePartitionsResponse.CreatePartitionsTopicResult
@@ -23,9 +23,8 @@ STRICT_SINCE = 3
 """From this version on, clients know what it means that their quota of changes is used up."""
 
 
-@api(37, "CreatePartitions", 0, 3)
 @tells_state(each_of("results"))
-def create_partitions(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     twice = yield from duplicates_in_slices(topic.name for topic in request.topics)
     mutations = Mutations(ctx, STRICT_SINCE)
     results = []

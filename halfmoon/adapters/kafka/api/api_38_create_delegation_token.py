@@ -11,13 +11,12 @@ from typing import Any
 from halfmoon.adapters.kafka.delegation import NO_TIME_MS, owner_of, tell, tokens_of
 from halfmoon.adapters.kafka.errors import code_of
 from halfmoon.adapters.kafka.protocol import CreateDelegationTokenResponse
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.auth.principals import Principal
 from halfmoon.errors import BrokerError, Fault
 
 
-@api(38, "CreateDelegationToken", 1, 3)
-def create_delegation_token(ctx: Context, request: Any) -> object:
+def handle(ctx: Context, request: Any) -> object:
     requester = ctx.peer.principal
     owner = owner_of(ctx, request.owner_principal_type, request.owner_principal_name)
     answer = CreateDelegationTokenResponse(

@@ -7,7 +7,7 @@ from typing import Any
 from halfmoon.adapters.kafka.delegation import NO_TIME_MS, id_of, tell, tokens_of
 from halfmoon.adapters.kafka.errors import code_of
 from halfmoon.adapters.kafka.protocol import RenewDelegationTokenResponse
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError
 
 
@@ -15,8 +15,7 @@ def _refused(error: Exception) -> object:
     return RenewDelegationTokenResponse(error_code=code_of(error), expiry_timestamp_ms=NO_TIME_MS)
 
 
-@api(39, "RenewDelegationToken", 1, 2)
-def renew_delegation_token(ctx: Context, request: Any) -> object:
+def handle(ctx: Context, request: Any) -> object:
     hmac = bytes(request.hmac)
     name = id_of(ctx, hmac)
     try:

@@ -9,7 +9,7 @@ from halfmoon.adapters.kafka.delegation import tokens_of
 from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import code_of
 from halfmoon.adapters.kafka.protocol import DescribeDelegationTokenResponse
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.auth.principals import Principal, parse
 from halfmoon.errors import BrokerError
 from halfmoon.schema.control import DelegationToken
@@ -18,9 +18,8 @@ from halfmoon.services.credentials.tokens import Token
 _Shown = DescribeDelegationTokenResponse.DescribedDelegationToken
 
 
-@api(41, "DescribeDelegationToken", 1, 3)
 @tells_state()
-def describe_delegation_token(ctx: Context, request: Any) -> object:
+def handle(ctx: Context, request: Any) -> object:
     owners = None
     if request.owners is not None:
         owners = [Principal(each.principal_type, each.principal_name) for each in request.owners]

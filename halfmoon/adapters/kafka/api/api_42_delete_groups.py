@@ -8,7 +8,7 @@ from halfmoon.adapters.kafka.durable import each_of, tells_state
 from halfmoon.adapters.kafka.errors import NONE
 from halfmoon.adapters.kafka.group_errors import coordinator_code
 from halfmoon.adapters.kafka.protocol import DeleteGroupsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError
 from halfmoon.services.groups.names import GroupNames
 
@@ -17,9 +17,8 @@ def _fail(result: Any, error: Exception) -> None:
     result.error_code = coordinator_code(error)
 
 
-@api(42, "DeleteGroups", 0, 2, service=GroupNames)
 @tells_state(each_of("results", _fail))
-def delete_groups(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     results = []
     # The names are a map's keys: one given twice is answered once.
     for group_id in dict.fromkeys(request.groups_names):

@@ -14,7 +14,7 @@ from halfmoon.adapters.kafka.durable import refuse
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.lookup import changeable
 from halfmoon.adapters.kafka.protocol import ElectLeadersResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ _Partition = _Topic.PartitionResult
 PREFERRED, UNCLEAN = 0, 1
 
 
-@api(43, "ElectLeaders", 0, 2)
-def elect_leaders(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     unknown = ctx.api_version >= 1 and request.election_type not in (PREFERRED, UNCLEAN)
     topics = []
     for asked in request.topic_partitions or ():

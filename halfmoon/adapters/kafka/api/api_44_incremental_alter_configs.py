@@ -12,10 +12,9 @@ from halfmoon.adapters.kafka import loggers
 from halfmoon.adapters.kafka.alter_configs import alter, refuse_nulls
 from halfmoon.adapters.kafka.durable import each_of, tells_state
 from halfmoon.adapters.kafka.protocol import IncrementalAlterConfigsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.config.values import Kind
 from halfmoon.errors import BrokerError, Fault
-from halfmoon.services.configs.dynamic import DynamicConfigs
 
 if TYPE_CHECKING:
     from halfmoon.adapters.kafka.resources import Resource
@@ -23,9 +22,8 @@ if TYPE_CHECKING:
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
-@api(44, "IncrementalAlterConfigs", 0, 1, service=DynamicConfigs)
 @tells_state(each_of("responses"))
-def incremental_alter_configs(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     return (yield from alter(ctx, request, IncrementalAlterConfigsResponse, _changed, _change_levels))
 
 

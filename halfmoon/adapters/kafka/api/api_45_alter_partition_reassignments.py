@@ -15,7 +15,7 @@ from halfmoon.adapters.kafka.assignments import check_assignments
 from halfmoon.adapters.kafka.durable import refuse
 from halfmoon.adapters.kafka.lookup import changeable
 from halfmoon.adapters.kafka.protocol import AlterPartitionReassignmentsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ _Topic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 _Partition = _Topic.ReassignablePartitionResponse
 
 
-@api(45, "AlterPartitionReassignments", 0, 1)
-def alter_partition_reassignments(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     topics = []
     for asked in request.topics:
         results = []

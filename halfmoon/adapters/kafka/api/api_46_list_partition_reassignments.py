@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from halfmoon.adapters.kafka.protocol import ListPartitionReassignmentsResponse
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 
 
-@api(46, "ListPartitionReassignments", 0, 0)
-def list_partition_reassignments(ctx: Context, request: Any) -> object:
+def handle(ctx: Context, request: Any) -> object:
     return ListPartitionReassignmentsResponse(throttle_time_ms=0, error_code=0, error_message=None, topics=[])

@@ -9,7 +9,7 @@ from halfmoon.adapters.kafka.errors import NONE, code, code_of
 from halfmoon.adapters.kafka.group_errors import coordinator_code
 from halfmoon.adapters.kafka.lookup import partition_of
 from halfmoon.adapters.kafka.protocol import OffsetDeleteResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.groups.service import GroupService
 
@@ -37,9 +37,8 @@ def _fail_all(answer: Any, error: Exception) -> object:
     return answer
 
 
-@api(47, "OffsetDelete", 0, 0, service=GroupService)
 @tells_state(_fail_all)
-def offset_delete(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     groups = ctx.services.get(GroupService)
     group_id: str = request.group_id
     fault = groups.check_offset_delete(group_id) if group_id else Fault.INVALID_GROUP_ID

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from halfmoon.adapters.kafka.durable import refuse, tells_state
 from halfmoon.adapters.kafka.protocol import DescribeClientQuotasResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.quotas.service import CLIENT_ID, IP, USER, Quotas
 
@@ -22,9 +22,8 @@ _Entry = DescribeClientQuotasResponse.EntryData
 EXACT, DEFAULT, SPECIFIED = range(3)
 
 
-@api(48, "DescribeClientQuotas", 0, 1, service=Quotas)
 @tells_state()
-def describe_client_quotas(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     response = DescribeClientQuotasResponse(throttle_time_ms=0, error_code=0, error_message=None, entries=[])
     try:
         names, anything = _filter(request.components)

@@ -10,16 +10,15 @@ from typing import Any
 from halfmoon.adapters.kafka.duplicates import duplicates_in_slices
 from halfmoon.adapters.kafka.durable import each_of, refuse, tells_state
 from halfmoon.adapters.kafka.protocol import AlterClientQuotasResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.quotas.service import Alteration, Quotas
 
 _Entry = AlterClientQuotasResponse.EntryData
 
 
-@api(49, "AlterClientQuotas", 0, 1, service=Quotas)
 @tells_state(each_of("entries"))
-def alter_client_quotas(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     alterations = []
     for entry in request.entries:
         alterations.append(

@@ -11,16 +11,15 @@ from typing import Any
 from halfmoon.adapters.kafka.duplicates import duplicates_in_slices
 from halfmoon.adapters.kafka.durable import refuse, tells_state
 from halfmoon.adapters.kafka.protocol import DescribeUserScramCredentialsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.credentials.users import Users
 
 _Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 
 
-@api(50, "DescribeUserScramCredentials", 0, 0, service=Users)
 @tells_state()
-def describe_user_scram_credentials(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     users = ctx.services.get(Users)
     names = [user.name for user in request.users or ()]
     twice = yield from duplicates_in_slices(names)

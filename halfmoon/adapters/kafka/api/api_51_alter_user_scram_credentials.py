@@ -9,15 +9,14 @@ from typing import Any
 
 from halfmoon.adapters.kafka.durable import each_of, refuse, tells_state
 from halfmoon.adapters.kafka.protocol import AlterUserScramCredentialsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.services.credentials.users import Deletion, Upsertion, Users
 
 _Result = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 
 
-@api(51, "AlterUserScramCredentials", 0, 0, service=Users)
 @tells_state(each_of("results"))
-def alter_user_scram_credentials(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     deletions, upsertions = [], []
     for each in request.deletions:
         yield

@@ -13,7 +13,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 from halfmoon.adapters.kafka.durable import refuse
 from halfmoon.adapters.kafka.protocol import DescribeQuorumResponse
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError, Fault
 
 METADATA_TOPIC = "__cluster_metadata"
@@ -24,8 +24,7 @@ _Replica = _Partition.ReplicaState
 _Node = DescribeQuorumResponse.Node
 
 
-@api(55, "DescribeQuorum", 0, 2)
-def describe_quorum(ctx: Context, request: Any) -> object:
+def handle(ctx: Context, request: Any) -> object:
     topics = []
     described = False
     for asked in request.topics:

@@ -12,14 +12,13 @@ from typing import Any
 from halfmoon.adapters.kafka.durable import refuse
 from halfmoon.adapters.kafka.features import check_update
 from halfmoon.adapters.kafka.protocol import UpdateFeaturesResponse
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError
 
 UPGRADE = 1
 
 
-@api(57, "UpdateFeatures", 0, 2)
-def update_features(ctx: Context, request: Any) -> object:
+def handle(ctx: Context, request: Any) -> object:
     response = UpdateFeaturesResponse(throttle_time_ms=0, error_code=0, error_message=None, results=[])
     for asked in request.feature_updates:
         upgrade = not asked.allow_downgrade if ctx.api_version == 0 else asked.upgrade_type == UPGRADE

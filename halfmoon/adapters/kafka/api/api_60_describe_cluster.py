@@ -9,7 +9,7 @@ from typing import Any
 
 from halfmoon.adapters.kafka.operations import CLUSTER_OPERATIONS
 from halfmoon.adapters.kafka.protocol import DescribeClusterResponse
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 
 BROKERS, CONTROLLERS = 1, 2
 """Endpoint types (KIP-919): which kind of nodes the client wants to see."""
@@ -18,8 +18,7 @@ MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
 """Error codes that only this API has."""
 
 
-@api(60, "DescribeCluster", 0, 2)
-def describe_cluster(ctx: Context, request: Any) -> object:
+def handle(ctx: Context, request: Any) -> object:
     if request.endpoint_type != BROKERS:
         known = request.endpoint_type == CONTROLLERS
         return DescribeClusterResponse(

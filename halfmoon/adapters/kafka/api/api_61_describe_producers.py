@@ -8,7 +8,7 @@ from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE, code_of
 from halfmoon.adapters.kafka.lookup import changeable, partition_of
 from halfmoon.adapters.kafka.protocol import DescribeProducersResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError
 
 if TYPE_CHECKING:
@@ -19,9 +19,8 @@ NOWHERE = -1
 _Topic = DescribeProducersResponse.TopicResponse
 
 
-@api(61, "DescribeProducers", 0, 0)
 @tells_state()
-def describe_producers(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     topics = []
     for topic in request.topics:
         partitions = []

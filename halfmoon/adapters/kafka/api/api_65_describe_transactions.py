@@ -7,16 +7,15 @@ from typing import Any
 from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import DescribeTransactionsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import Fault
 from halfmoon.services.transactions.service import TransactionService
 
 _State = DescribeTransactionsResponse.TransactionState
 
 
-@api(65, "DescribeTransactions", 0, 0, service=TransactionService)
 @tells_state()
-def describe_transactions(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     states = []
     for name in request.transactional_ids:
         states.append(_state(ctx, name))

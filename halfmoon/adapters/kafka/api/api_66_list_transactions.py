@@ -8,7 +8,7 @@ from typing import Any
 from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import ListTransactionsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import Fault
 from halfmoon.services.common.patterns import InvalidPattern, Pattern
 from halfmoon.services.transactions.service import TransactionService
@@ -28,9 +28,8 @@ STATES = frozenset(
 """That clients may ask for, whether they occur here or not (TransactionState)."""
 
 
-@api(66, "ListTransactions", 0, 2, service=TransactionService)
 @tells_state()
-def list_transactions(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     now_ms = ctx.core.clock.wall_ms()
     states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
     longer_ms = request.duration_filter

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import ConsumerGroupHeartbeatResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, Deferred, api
+from halfmoon.adapters.kafka.registry import Context, Deferred
 from halfmoon.adapters.tcp.access import Rights
 from halfmoon.errors import Fault
 from halfmoon.schema.groups import JOIN, Places
@@ -24,8 +24,7 @@ from halfmoon.services.groups.service import GroupService
 _Assignment = ConsumerGroupHeartbeatResponse.Assignment
 
 
-@api(68, "ConsumerGroupHeartbeat", 0, 1, service=GroupService)
-def consumer_group_heartbeat(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     if ctx.api_version >= 1 and request.member_epoch == JOIN and not request.member_id:
         return _response(ctx, ConsumerHeartbeatResult(Fault.INVALID_REQUEST, "MemberId can't be empty."))
     topics = request.subscribed_topic_names

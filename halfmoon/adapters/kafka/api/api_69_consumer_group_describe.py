@@ -15,7 +15,7 @@ from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.operations import GROUP_OPERATIONS, allowed, bits
 from halfmoon.adapters.kafka.protocol import ConsumerGroupDescribeResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import Fault
 from halfmoon.services.groups.consumer.messages import ConsumerGroupDescription, ConsumerMemberDescription
 from halfmoon.services.groups.service import GroupService
@@ -26,9 +26,8 @@ _Group = ConsumerGroupDescribeResponse.DescribedGroup
 _Member = _Group.Member
 
 
-@api(69, "ConsumerGroupDescribe", 0, 1, service=GroupService)
 @tells_state()
-def consumer_group_describe(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     groups = []
     # A group that is named twice is answered once: its members take far more bytes than its name.
     for group_id in dict.fromkeys(request.group_ids):

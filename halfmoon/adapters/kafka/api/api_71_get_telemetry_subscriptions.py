@@ -10,12 +10,11 @@ import uuid
 from typing import Any
 
 from halfmoon.adapters.kafka.protocol import GetTelemetrySubscriptionsResponse
-from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.services.configs.client_metrics import ASK_AGAIN_MS, EMPTY_SUBSCRIPTION, ClientMetrics
+from halfmoon.adapters.kafka.registry import Context
+from halfmoon.services.configs.client_metrics import ASK_AGAIN_MS, EMPTY_SUBSCRIPTION
 
 
-@api(71, "GetTelemetrySubscriptions", 0, 0, service=ClientMetrics)
-def get_telemetry_subscriptions(_ctx: Context, request: Any) -> object:
+def handle(_ctx: Context, request: Any) -> object:
     return GetTelemetrySubscriptionsResponse(
         throttle_time_ms=0,
         error_code=0,

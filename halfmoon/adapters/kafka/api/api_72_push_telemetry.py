@@ -10,13 +10,12 @@ from typing import Any
 
 from halfmoon.adapters.kafka.errors import NONE, UNKNOWN_SUBSCRIPTION_ID, code
 from halfmoon.adapters.kafka.protocol import PushTelemetryResponse
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import Fault
-from halfmoon.services.configs.client_metrics import EMPTY_SUBSCRIPTION, ClientMetrics
+from halfmoon.services.configs.client_metrics import EMPTY_SUBSCRIPTION
 
 
-@api(72, "PushTelemetry", 0, 0, service=ClientMetrics)
-def push_telemetry(_ctx: Context, request: Any) -> object:
+def handle(_ctx: Context, request: Any) -> object:
     if request.client_instance_id is None:
         error_code = code(Fault.INVALID_REQUEST)
     elif request.subscription_id != EMPTY_SUBSCRIPTION or request.metrics:

@@ -11,7 +11,7 @@ from typing import Any
 from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.protocol import ListConfigResourcesResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.kafka.resources import (
     BROKER_LOGGER_TYPE,
     BROKER_TYPE,
@@ -21,15 +21,13 @@ from halfmoon.adapters.kafka.resources import (
 )
 from halfmoon.errors import Fault
 from halfmoon.services.configs.client_metrics import ClientMetrics
-from halfmoon.services.configs.dynamic import DynamicConfigs
 from halfmoon.services.configs.group_configs import GroupConfigs
 
 KNOWN = {TOPIC_TYPE, BROKER_TYPE, BROKER_LOGGER_TYPE, CLIENT_METRICS_TYPE, GROUP_TYPE}
 
 
-@api(74, "ListConfigResources", 0, 1, service=DynamicConfigs)
 @tells_state()
-def list_config_resources(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     asked = {CLIENT_METRICS_TYPE} if ctx.api_version == 0 else set(request.resource_types) or KNOWN
     if not asked <= KNOWN:
         return ListConfigResourcesResponse(

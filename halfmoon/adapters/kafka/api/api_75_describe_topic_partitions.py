@@ -20,7 +20,7 @@ from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.metadata_bytes import ZERO_ID
 from halfmoon.adapters.kafka.operations import NOT_ASKED, TOPIC_BITS, TOPIC_OPERATIONS, allowed, bits
 from halfmoon.adapters.kafka.protocol import Slices, decode_request_slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.core.topic_names import is_legal
 from halfmoon.errors import Fault
 from halfmoon.kafka_wire.primitives import encode_array_size, encode_string
@@ -30,8 +30,7 @@ MAX_PARTITIONS = 2000
 """Kafka's max.request.partition.size.limit."""
 
 
-@api(KEY, "DescribeTopicPartitions", 0, 0, raw=True)
-def describe_topic_partitions(ctx: Context, body: memoryview) -> Slices[bytes]:
+def handle(ctx: Context, body: memoryview) -> Slices[bytes]:
     request = yield from decode_request_slices(KEY, ctx.api_version, body)
     asked = {topic.name for topic in request.topics}
     cursor = request.cursor

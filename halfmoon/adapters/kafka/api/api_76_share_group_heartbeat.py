@@ -14,7 +14,7 @@ from typing import Any
 from halfmoon.adapters.kafka.errors import NONE
 from halfmoon.adapters.kafka.group_errors import coordinator_code
 from halfmoon.adapters.kafka.protocol import ShareGroupHeartbeatResponse
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.share.membership import LEAVE_EPOCH, Assignment, HeartbeatRequest
 from halfmoon.services.share.service import ShareService
@@ -23,8 +23,7 @@ _Assignment = ShareGroupHeartbeatResponse.Assignment
 _Topic = _Assignment.TopicPartitions
 
 
-@api(76, "ShareGroupHeartbeat", 1, 1, service=ShareService)
-def share_group_heartbeat(ctx: Context, request: Any) -> object:
+def handle(ctx: Context, request: Any) -> object:
     shares = ctx.services.get(ShareService)
     try:
         if not request.group_id:

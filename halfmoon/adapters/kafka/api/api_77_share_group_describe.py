@@ -9,7 +9,7 @@ from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.operations import GROUP_OPERATIONS, NOT_ASKED, allowed, bits
 from halfmoon.adapters.kafka.protocol import ShareGroupDescribeResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import Fault
 from halfmoon.services.share.service import ShareService
 
@@ -24,9 +24,8 @@ _Topic = _Assignment.TopicPartitions
 ASSIGNOR = "simple"
 
 
-@api(77, "ShareGroupDescribe", 1, 1, service=ShareService)
 @tells_state()
-def share_group_describe(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     groups = []
     for name in dict.fromkeys(request.group_ids):
         yield

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halfmoon.adapters.kafka.errors import code, code_of
 from halfmoon.adapters.kafka.protocol import Slices, decode_request_slices
-from halfmoon.adapters.kafka.registry import Close, Context, Deferred, api
+from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.kafka.share_codec import Buffer, SharedPart, encode
 from halfmoon.adapters.kafka.share_groups import Acknowledging, Outcome, find, has_acknowledgements, id_of, refusal
 from halfmoon.core.hold import Held
@@ -46,7 +46,6 @@ EXACTLY = 1
 """ShareAcquireMode: 0 takes whole batches, 1 keeps to the limit of records."""
 
 
-@api(78, "ShareFetch", 1, 2, raw=True, service=ShareService)
 def handle(ctx: Context, body: memoryview) -> Slices[object]:
     request = yield from decode_request_slices(78, ctx.api_version, body)
     ctx.limit_fetch(request)
@@ -95,7 +94,7 @@ class Call:
         self._shares = shares = ctx.services.get(ShareService)
         self._delivery = shares.delivery
         self._options = shares.options(self._group)
-        self._wanted = max(0, request.max_records)
+        self._wanted = max(0, request.max_records) if request.max_bytes > 0 else 0
         self._deadline_ms = core.clock.mono_ms() + max(0, request.max_wait_ms)
         self._held: Held | None = None
         self.deferred = Deferred()
@@ -108,7 +107,7 @@ class Call:
         self._parts: list[Part] = []
         self._loads: list[Load] = []
         self._fetches = not (request.share_session_epoch == LAST_EPOCH or request.is_renew_ack)
-        self._last_look = not self._fetches or not self._wanted
+        self._last_look = not self._fetches or request.max_records <= 0
         self._looks_on = False
         """So far only what nobody is to get was seen. The client asks again at once, and others have their turn."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from halfmoon.adapters.kafka.errors import code_of
 from halfmoon.adapters.kafka.protocol import ShareAcknowledgeResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.kafka.share_groups import DONE, Acknowledging, id_of
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.share.service import ShareService
@@ -22,8 +22,7 @@ _Topic = ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse
 _Part = _Topic.PartitionData
 
 
-@api(79, "ShareAcknowledge", 1, 2, service=ShareService)
-def share_acknowledge(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     shares = ctx.services.get(ShareService)
     try:
         if not request.group_id or not request.member_id:

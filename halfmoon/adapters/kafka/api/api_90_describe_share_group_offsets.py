@@ -17,7 +17,7 @@ from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE, code_of
 from halfmoon.adapters.kafka.lookup import epoch_at, partition_of
 from halfmoon.adapters.kafka.protocol import DescribeShareGroupOffsetsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError
 from halfmoon.services.share.service import ShareService
 
@@ -33,9 +33,8 @@ _Part = _Topic.DescribeShareGroupOffsetsResponsePartition
 UNKNOWN = -1
 
 
-@api(90, "DescribeShareGroupOffsets", 0, 1, service=ShareService)
 @tells_state()
-def describe_share_group_offsets(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     groups = []
     for asked in request.groups:
         groups.append((yield from _group(ctx, asked)))

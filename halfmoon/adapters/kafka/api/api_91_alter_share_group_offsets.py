@@ -13,7 +13,7 @@ from halfmoon.adapters.kafka.durable import refuse, tells_state
 from halfmoon.adapters.kafka.errors import NONE, code_of
 from halfmoon.adapters.kafka.lookup import partition_of
 from halfmoon.adapters.kafka.protocol import AlterShareGroupOffsetsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.share.service import ShareService
 
@@ -30,9 +30,8 @@ def _fail(answer: Any, error: Exception) -> object:
     return answer
 
 
-@api(91, "AlterShareGroupOffsets", 0, 0, service=ShareService)
 @tells_state(_fail)
-def alter_share_group_offsets(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     shares = ctx.services.get(ShareService)
     response = AlterShareGroupOffsetsResponse(throttle_time_ms=0, error_code=NONE, error_message=None, responses=[])
     try:

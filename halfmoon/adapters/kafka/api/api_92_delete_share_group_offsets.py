@@ -13,7 +13,7 @@ from halfmoon.adapters.kafka.durable import TELLING, each_of, refuse, tells_stat
 from halfmoon.adapters.kafka.errors import NONE, code_of
 from halfmoon.adapters.kafka.lookup import topic_named
 from halfmoon.adapters.kafka.protocol import DeleteShareGroupOffsetsResponse, Slices
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError
 from halfmoon.services.share.service import ShareService
 
@@ -29,9 +29,8 @@ def _fail(answer: Any, error: Exception) -> object:
     return _fail_topics(answer, error)
 
 
-@api(92, "DeleteShareGroupOffsets", 0, 0, service=ShareService)
 @tells_state(_fail)
-def delete_share_group_offsets(ctx: Context, request: Any) -> Slices[object]:
+def handle(ctx: Context, request: Any) -> Slices[object]:
     shares = ctx.services.get(ShareService)
     response = DeleteShareGroupOffsetsResponse(throttle_time_ms=0, error_code=NONE, error_message=None, responses=[])
     try:
