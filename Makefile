@@ -2,7 +2,7 @@
 # Where pip and Spark download from is their own setting: PIP_INDEX_URL or pip.conf, and for Spark ~/.ivy2 or SPARK_CONF_DIR.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long torture soak extremes check bench interop docs clean
+.PHONY: help demo test test-long test-compiled wheel torture soak extremes check bench interop docs clean
 
 # Further words for what is run:  make test ARGS='-k groups -x'    make demo ARGS='--data-dir ~/flights'
 ARGS ?=
@@ -33,6 +33,20 @@ test-long:  ## those that take long: kill -9 again and again, whole pipelines, c
 	$(PREPARE) --java
 	$(JVMS)
 	$(RUN) -m pytest -n 3 --dist loadfile -m long $(ARGS)
+
+# In a tree of its own: an extension beside a newer .py would win silently. PYTHONPATH, since .venv knows this tree.
+test-compiled:  ## the tests of core, services, adapters and server with the hot modules compiled
+	$(PREPARE)
+	@.venv/bin/python tools/compiled_tree.py
+	@cd build/compiled && PYTHONPATH=$$PWD exec $(CURDIR)/.venv/bin/python tools/tidy_run.py $(CURDIR)/.venv/bin/python \
+		-m pytest -n 4 --dist loadfile -m "not interop and not torture and not long and not spark" $(COMPILED) $(ARGS)
+
+COMPILED := tests/compiled tests/core tests/services tests/adapters tests/server tests/limits tests/plugins
+
+wheel:  ## dist/: the wheel that is compiled, for this platform, and the one that runs everywhere
+	$(PREPARE)
+	@HALFMOON_COMPILE=0 .venv/bin/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	@HALFMOON_COMPILE=1 .venv/bin/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 SEEDS ?= 300
 torture:  ## SEEDS=300 scenarios with crashes and failing disks, from new seeds; then kill -9 of brokers and clients

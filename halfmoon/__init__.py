@@ -3,4 +3,13 @@
 ARCHITECTURE.md shows the package's parts and who may import whom.
 """
 
-__version__ = "0.3.0.dev0"
+from __future__ import annotations
+
+import os
+
+__version__ = "0.4.0.dev0"
+
+if os.environ.get("HALFMOON_PURE", "") not in ("", "0"):
+    from halfmoon import _pure
+
+    _pure.prefer_source()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from enum import Enum, unique
 from typing import Any
 
@@ -92,10 +92,10 @@ class Fault(Enum):
     THROTTLING_QUOTA_EXCEEDED = "the quota of topic changes is exceeded"
     RESOURCE_NOT_FOUND = "no such credential"
     DUPLICATE_RESOURCE = "a user is named twice"
-    SECURITY_DISABLED = "security is off: there is no authentication"
-    UNSUPPORTED_SASL_MECHANISM = "there is no authentication"
+    SECURITY_DISABLED = "security is off: access rules do not count"
+    UNSUPPORTED_SASL_MECHANISM = "no such SASL mechanism"
     SASL_AUTHENTICATION_FAILED = "authentication failed"
-    ILLEGAL_SASL_STATE = "there is no SASL: connect with security.protocol=PLAINTEXT"
+    ILLEGAL_SASL_STATE = "this listener has no SASL: connect with security.protocol=PLAINTEXT or SSL"
     UNACCEPTABLE_CREDENTIAL = "the credential is not acceptable"
     INVALID_PRINCIPAL_TYPE = "no such kind of principal"
     DELEGATION_TOKEN_AUTH_DISABLED = "delegation tokens are off"
@@ -113,10 +113,12 @@ class HalfmoonError(Exception):
 class BrokerError(HalfmoonError):
     """A request refused: `fault` says why in one word, the message in a sentence."""
 
-    def __init__(self, fault: Fault, message: str | None = None) -> None:
+    def __init__(self, fault: Fault, message: str | None = None, *, records: Sequence[int] = ()) -> None:
+        """`records`: the places in a produced batch of those that are at fault, where it is these and no others."""
         super().__init__(message or fault.value)
         self.fault = fault
         self.message = message or fault.value
+        self.records = records
 
 
 class NotHereYetError(BrokerError):
@@ -147,3 +149,8 @@ class StartError(HalfmoonError):
 
 class StorageError(HalfmoonError):
     """The disk refused: no space, an input/output error, or a data directory that cannot be used."""
+
+
+class LeaseLostError(OSError):
+    """Another node writes this log now. A storage that meets it is `failed` with it; clients that wait are sent to the
+    new owner (NOT_LEADER_OR_FOLLOWER)."""

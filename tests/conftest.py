@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from halfmoon.server.build import build
 from tests import chance, java_options, scheduling
 from tests.slices import checked_snapshots
 
@@ -80,6 +81,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if scheduling.is_long(item.nodeid):
             item.add_marker(pytest.mark.long)
+        if item.get_closest_marker("pure") and build() == "compiled":
+            item.add_marker(pytest.mark.skip(reason="pure: compiled code does not see what it puts in its place"))
         if chance.TIMES:  # limits are for a run with the usual number of examples
             item.add_marker(pytest.mark.timeout(0), append=False)
 

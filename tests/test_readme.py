@@ -164,7 +164,7 @@ def test_pip_installs_it(tmp_path: Path) -> None:
     pip = f'"{sys.executable}" -m pip --disable-pip-version-check "$@" --quiet --no-deps --target "{target}"'
     (scripts / "pip").write_text(f"#!/bin/sh\nexec {pip}\n")
     (scripts / "pip").chmod(0o755)
-    environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "HALFMOON_PURE": "1"}
+    environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "HALFMOON_COMPILE": "0"}
     (commands,) = blocks("pip")
     done = subprocess.run(["/bin/sh", "-e", "-c", commands], env=environment, cwd=copy, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from halfmoon.cli.main import command_line
+from halfmoon.cli.commands import command_line
 
 HEAD = """\
 # The command line

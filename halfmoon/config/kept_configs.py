@@ -1,9 +1,9 @@
 """Configurations of Kafka's that are kept and shown, and that nothing here acts on.
 
-They tune what this broker does not have: a log per partition, replicas, tiered storage, pools of threads. Tools set
-them, copy them from cluster to cluster, and compare them afterwards; a refusal ends their work, and nobody who reads or
-writes records notices whether they are obeyed. So each takes the values that Kafka takes, and the documentation that
-DescribeConfigs gives begins with NO_EFFECT.
+They tune what this broker does not have: a log per partition, replicas, tiered storage, pools of threads, Kerberos.
+Tools set them, copy them from cluster to cluster, and compare them afterwards; a refusal ends their work, and nobody
+who reads or writes records notices whether they are obeyed. So each takes the values that Kafka takes, and the
+documentation that DescribeConfigs gives begins with NO_EFFECT.
 
 Names, types, defaults, ranges and synonyms are those of Kafka 4.3 (org.apache.kafka.storage.internals.log.LogConfig,
 ServerTopicConfigSynonyms, DynamicBrokerConfig.ALL_DYNAMIC_CONFIGS). Why `compression.type` is among them: decision
@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from halfmoon.config.values import INT_MAX, LONG_MAX, Kind, always, boolean, integer, number, one_of, stated
+from halfmoon.config.values import INT_MAX, LONG_MAX, LONG_MIN, Kind, always, boolean, integer, number, one_of, stated
 
 NO_EFFECT = "No effect here"
 """How the documentation of such a configuration begins."""
@@ -27,6 +27,7 @@ AS_SENT = "batches stay as their producers compressed them"
 ONE_NODE = "there is one node"
 ONE_LOOP = "one event loop serves all requests"
 ONE_CLEANER = "see the section log.cleaner of broker.yaml"
+NO_KERBEROS = "there is no Kerberos"
 
 
 def without_effect(why: str) -> str:
@@ -140,6 +141,10 @@ KEPT_OF_NODES: tuple[Kept, ...] = (
     Kept("remote.log.manager.follower.thread.pool.size", Kind.INT, always(2), _threads, NO_TIERS),
     Kept("remote.log.reader.threads", Kind.INT, always(10), _threads, NO_TIERS),
     Kept("replica.alter.log.dirs.io.max.bytes.per.second", Kind.LONG, always(LONG_MAX), _rate, ONE_NODE),
+    Kept("sasl.kerberos.kinit.cmd", Kind.STRING, always("/usr/bin/kinit"), str, NO_KERBEROS),
+    Kept("sasl.kerberos.min.time.before.relogin", Kind.LONG, always(60_000), integer(LONG_MIN, LONG_MAX), NO_KERBEROS),
+    Kept("sasl.kerberos.ticket.renew.jitter", Kind.DOUBLE, always(0.05), number, NO_KERBEROS),
+    Kept("sasl.kerberos.ticket.renew.window.factor", Kind.DOUBLE, always(0.8), number, NO_KERBEROS),
     Kept(
         "share.coordinator.cached.buffer.max.bytes", Kind.INT, always(1_048_588), integer(512 << 10, INT_MAX), ONE_LOG
     ),

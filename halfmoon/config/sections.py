@@ -11,7 +11,6 @@ import functools
 import re
 import types
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 import msgspec.structs
@@ -88,7 +87,7 @@ def decode_section(section: type[SectionT], raw: object, path: str) -> SectionT:
 def decode(kind: Any, raw: object, path: str) -> Any:
     """Read one value of type `kind`; raises SettingError. Structs, lists and string-keyed dicts are walked into."""
     given = raw.value if isinstance(raw, Given) else raw
-    present, nullable = _without_none(kind)
+    present, nullable = without_none(kind)
     if nullable and (given is None or (isinstance(raw, Given) and given in ("", "null", "none"))):
         return None
     if isinstance(present, type) and issubclass(present, Struct):
@@ -110,7 +109,7 @@ def decode(kind: Any, raw: object, path: str) -> Any:
 def leaves(section: type[Struct], path: tuple[str, ...] = ()) -> Iterator[Leaf]:
     """Every setting of a section and of the sections in it, in the order they are written down."""
     for field in fields_of(section):
-        present, nullable = _without_none(field.type)
+        present, nullable = without_none(field.type)
         here = (*path, field.encode_name)
         if isinstance(present, type) and issubclass(present, Struct):
             if nullable:
@@ -126,7 +125,7 @@ def written(section: Struct) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for field in fields_of(type(section)):
         value = getattr(section, field.name)
-        unit = unit_of(_without_none(field.type)[0])
+        unit = unit_of(without_none(field.type)[0])
         if isinstance(value, Struct):
             value = written(value)
         elif isinstance(value, tuple) and value and isinstance(value[0], Section):
@@ -156,6 +155,8 @@ def refuse_unknown(raw: Mapping[Any, object], known: Iterable[str], path: str) -
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """`"; did you mean …?"`, or what there is to choose from where nothing is near."""
+    from difflib import get_close_matches  # here, as whoever starts makes few mistakes
+
     names = sorted(known)
     near = get_close_matches(word, names, n=1, cutoff=0.6)
     if near:
@@ -183,7 +184,7 @@ def _decode_unit(kind: Any, unit: Unit, raw: object, path: str) -> object:
     return value
 
 
-def _without_none(kind: Any) -> tuple[Any, bool]:
+def without_none(kind: Any) -> tuple[Any, bool]:
     """`X | None` → (X, True); anything else → (kind, False)."""
     if get_origin(kind) in (Union, types.UnionType):
         arms = [arm for arm in get_args(kind) if arm is not type(None)]

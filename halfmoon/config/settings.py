@@ -18,16 +18,24 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, field
+from msgspec import Meta, Struct, field
 
 from halfmoon.config.exposure import MOST_LISTENERS, check_listeners
 from halfmoon.config.listener_settings import KafkaListener, ListenerSettings
 from halfmoon.config.log_settings import LogSettings
-from halfmoon.config.sections import Given, Section, SettingError, decode_section, leaves, suggestion
+from halfmoon.config.sections import (
+    Given,
+    Section,
+    SettingError,
+    decode_section,
+    fields_of,
+    leaves,
+    suggestion,
+    without_none,
+)
 from halfmoon.config.security_settings import SecuritySettings
 from halfmoon.config.share_settings import ShareSettings
 from halfmoon.config.units import DURATION, SIZE, Duration, PositiveDuration, PositiveSize, format_duration, format_size
-from halfmoon.config.yaml_file import read_yaml
 from halfmoon.errors import StartError
 
 ENVIRONMENT_PREFIX = "HALFMOON_"
@@ -231,7 +239,7 @@ def load_settings(
     text in the human form or of the right type already; None means that the flag was not given.
     Raises StartError (a SettingError where one setting is at fault).
     """
-    tree: dict[str, Any] = _copy(source) if isinstance(source, Mapping) else read_yaml(Path(source)) if source else {}
+    tree: dict[str, Any] = _copy(source) if isinstance(source, Mapping) else _read_yaml(source) if source else {}
     base_dir = str(Path(source).parent) if isinstance(source, (str, Path)) and source else "."
     raw_plugins = tree.pop("plugins", None)
     extensions = {name: tree.pop(name) for name in EXTENSION_SECTIONS if name in tree}
@@ -275,6 +283,19 @@ def setting_paths() -> dict[str, Any]:
     return paths
 
 
+def is_setting(dotted: str) -> bool:
+    """Whether `setting_paths` has this one, without all others."""
+    section: type[Struct] | None = Settings
+    nullable = False
+    for name in dotted.split("."):
+        fields = {} if section is None else {field.encode_name: field for field in fields_of(section)}
+        if name not in fields:
+            return False
+        kind, nullable = without_none(fields[name].type)
+        section = kind if isinstance(kind, type) and issubclass(kind, Struct) else None
+    return section is None or nullable
+
+
 def environment_names() -> dict[str, tuple[str, ...]]:
     """Environment variable → path: `HALFMOON_LOG_SEGMENT_BYTES` → `("log", "segment_bytes")`."""
     paths = (tuple(path.split(".")) for path in setting_paths())
@@ -287,9 +308,11 @@ def _from_environment(env: Mapping[str, str]) -> dict[tuple[str, ...], Given]:
     A name that starts like a section but names none of its settings is a misspelling and refused. Other HALFMOON_ names
     are left alone: Kubernetes sets HALFMOON_SERVICE_HOST and the like for a service called halfmoon.
     """
-    known = environment_names()
-    sections = {path[0] for path in known.values()}
+    sections = [field.encode_name for field in fields_of(Settings) if field.encode_name != "plugins"]
     starts = tuple(f"{ENVIRONMENT_PREFIX}{name.upper()}_" for name in sections)
+    if not any(name.startswith(starts) for name in env):
+        return {}  # as mostly; to find all names takes a twentieth of a broker's start
+    known = environment_names()
     found: dict[tuple[str, ...], Given] = {}
     for name, value in env.items():
         if name in known:
@@ -300,7 +323,7 @@ def _from_environment(env: Mapping[str, str]) -> dict[tuple[str, ...], Given]:
 
 
 def _override(tree: dict[str, Any], dotted: str, value: object) -> None:
-    if dotted not in setting_paths():
+    if not is_setting(dotted):
         raise StartError(f"{dotted}: no such setting{suggestion(dotted, setting_paths())}")
     overlay(tree, tuple(dotted.split(".")), Given(value, "the command line"))
 
@@ -361,6 +384,13 @@ def _without_old(tree: dict[str, Any], env: Mapping[str, str]) -> None:
             raise SettingError(
                 path, "every listener says this for itself now: listeners: {kafka: {allow_insecure: true, …}}"
             )
+
+
+def _read_yaml(path: str | Path) -> dict[str, Any]:
+    # Where there is no file a broker starts without YAML's parser.
+    from halfmoon.config.yaml_file import read_yaml
+
+    return read_yaml(Path(path))
 
 
 def _copy(source: Mapping[str, object]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ who guards producers' transactions, who looks into batches that carry a feature'
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from halfmoon.core.append_types import Piece, Produced
 from halfmoon.core.checking import Checked, Checks, Look
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from halfmoon.core.storage.storage import WriteSide
     from halfmoon.core.turn import Turn
 
-PRODUCER_ID_BLOCK = 1_000
+PRODUCER_ID_BLOCK: Final = 1_000
 """Ids reserved at once; after a crash the rest of a block is skipped, so no id is given out twice."""
-SMALL_BYTES = 4 << 10
+SMALL_BYTES: Final = 4 << 10
 """Batches of this size are looked into for keys when they are appended."""
 
 
@@ -139,14 +139,14 @@ class Appender:
             partition.transaction_began(producer_id, base_offset)
         return Produced(base_offset, append_ms, end, partition.start_offset, redirected)
 
-    def _look(self, partition: Partition, body: Buffer) -> Look:
-        """What the bytes of a batch (decompressed, if headers act in the topic) may have to do with features. Runs in
-        any thread."""
+    def _look(self, partition: Partition, body: Buffer | None) -> Look:
+        """What the bytes of a batch (decompressed, if headers act in the topic) may have to do with features; None: its
+        records have no headers. Runs in any thread."""
         rules = partition.topic.rules
         if not rules.headers_enabled:
             return rules.key_index, False
         return (
-            rules.key_index or self.finds_keys(body),
+            rules.key_index or (body is not None and self.finds_keys(body)),
             self.interceptor is not None and self.interceptor.concerns(partition, body),
         )
 

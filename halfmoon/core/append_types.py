@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from halfmoon.schema.provenance import Provenance
 
@@ -13,27 +13,33 @@ if TYPE_CHECKING:
     from halfmoon.core.records.batches import BatchHeader
     from halfmoon.core.storage.frame import Frame
 
-NOTHING = Provenance()
+NOTHING: Final = Provenance()
 
 
 class Elsewhere(NamedTuple):
     """Where a record stands that went to another topic than it was sent to."""
 
-    partition: Partition
+    partition: "Partition"
     offset: int
     due_ms: int
     """When it is due there (Unix ms); 0: it does not wait."""
 
 
-class Produced(NamedTuple):
-    """What became of a batch. `append_ms` is −1 unless the topic stamps its records; wait for `position`."""
+class Produced:
+    """What became of a batch."""
 
-    base_offset: int
-    append_ms: int
-    position: int
-    start_offset: int
-    redirected: Elsewhere | None = None
-    """Of the first of the records that went elsewhere, if any did."""
+    __slots__ = ("append_ms", "base_offset", "position", "redirected", "start_offset")
+
+    def __init__(
+        self, base_offset: int, append_ms: int, position: int, start_offset: int, redirected: Elsewhere | None = None
+    ) -> None:
+        """`append_ms` is −1 unless the topic stamps its records; wait for `position`. `redirected`: the first of the
+        records that went elsewhere, if any did."""
+        self.base_offset = base_offset
+        self.append_ms = append_ms
+        self.position = position
+        self.start_offset = start_offset
+        self.redirected = redirected
 
 
 class TransactionalProducer(NamedTuple):
@@ -64,8 +70,9 @@ class Sender(Protocol):
 class Interceptor(Protocol):
     """Looks into produced batches that carry a feature's header."""
 
-    def concerns(self, partition: Partition, body: Buffer) -> bool:
-        """Whether somebody may have something to do with a batch of these bytes (decompressed)."""
+    def concerns(self, partition: Partition, body: Buffer | None) -> bool:
+        """Whether somebody may have something to do with a batch of these bytes (decompressed); None: no record of it
+        has a header."""
         ...
 
     def append(
@@ -96,9 +103,9 @@ class KeyNotes(Protocol):
 class Piece(NamedTuple):
     """One batch of a frame group."""
 
-    partition: Partition
-    batch: memoryview
-    header: BatchHeader
+    partition: "Partition"
+    batch: "memoryview"
+    header: "BatchHeader"
     proof: Provenance = NOTHING
     """Where it comes from. With an origin and a due time, its messages wait where they are appended."""
     original_span: int = -1

@@ -8,6 +8,7 @@ before, so that the moment itself is short.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from halfmoon.config.settings import Settings
 from halfmoon.core.catalog import snapshot
@@ -17,19 +18,19 @@ from halfmoon.core.live import Live
 from halfmoon.core.storage.storage import WriteSide
 from halfmoon.core.turn import Turn
 
-CHECKPOINT_INTERVAL_MS = 1_000
+CHECKPOINT_INTERVAL_MS: Final = 1_000
 """Checkpoints of the catalog are no closer than this, however fast the log grows. A start after a crash reads again
 what was written since the last."""
-CHECKPOINT_REST = 100
+CHECKPOINT_REST: Final = 100
 """After a checkpoint whose encoding took t, the next waits for this many times t: 100,000 partitions take 0.2 s."""
 CHECKPOINT_BATCHES = 20_000
 """A checkpoint comes after so many batches, however small they are: a start takes 15 µs for each."""
-IDLE_CHECKPOINT_MS = 3_600_000
+IDLE_CHECKPOINT_MS: Final = 3_600_000
 """What was appended is indexed and checkpointed after an hour at the latest, however little it is."""
-NEARLY_FULL = 8
+NEARLY_FULL: Final = 8
 """In the last eighth of a segment, the next one's head is prepared."""
 
-_OVER = object()
+_OVER: Final = object()
 
 
 class Checkpoints:

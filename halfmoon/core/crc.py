@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_SAMPLE_BYTES = 1 << 20
+_SAMPLE_BYTES: Final = 1 << 20
 
 
 class Checksum(Protocol):
@@ -23,8 +25,21 @@ class Checksum(Protocol):
 
 
 def load_crc32c() -> Checksum:
-    """The function of the library `crc32c`; ImportError where it is missing or was built for another processor."""
-    function: Checksum = import_module("crc32c").crc32c
+    """The function of the library `crc32c`; ImportError where it is missing or was built for another processor.
+
+    Of the package only its extension is imported, where it is found: the rest looks up a version and makes the parser
+    of a command line, a tenth of a broker's start.
+    """
+    package = find_spec("crc32c")
+    folders = None if package is None else package.submodule_search_locations
+    spec = PathFinder.find_spec("crc32c._crc32c", folders) if folders else None
+    function: Checksum
+    if spec is None or spec.loader is None:
+        function = import_module("crc32c").crc32c
+    else:
+        extension = module_from_spec(spec)
+        spec.loader.exec_module(extension)
+        function = extension.crc32c
     return function
 
 

@@ -25,17 +25,22 @@ from halfmoon.core.storage.files import FileSystem
 from halfmoon.core.storage.index import Columns, IndexFile, Key, Run
 
 
-class Appended(NamedTuple):
-    """A batch that was appended and is not visible yet. Positions and lengths are those of the payload; times Unix
-    ms."""
+class Appended:
+    """A batch that was appended and is not visible yet."""
 
-    partition: Partition
-    base_offset: int
-    span: int
-    position: int
-    length: int
-    max_ms: int
-    store_ms: int
+    __slots__ = ("base_offset", "length", "max_ms", "partition", "position", "span", "store_ms")
+
+    def __init__(
+        self, partition: Partition, base_offset: int, span: int, position: int, length: int, max_ms: int, store_ms: int
+    ) -> None:
+        """Positions and lengths are those of the payload; times Unix ms."""
+        self.partition = partition
+        self.base_offset = base_offset
+        self.span = span
+        self.position = position
+        self.length = length
+        self.max_ms = max_ms
+        self.store_ms = store_ms
 
 
 CLOSED_AT_ONCE = 1_000
@@ -84,12 +89,12 @@ class Dispatch:
         self.rows += len(appended)
         store_ms = self.last_store_ms
         for batch in appended:
-            partition, base_offset, span, position, length, max_ms, store_ms = batch
+            partition, position, length, store_ms = batch.partition, batch.position, batch.length, batch.store_ms
             while points and position >= points[0][0]:
                 self._freeze(*points.popleft())
             if partition in self.closing:
                 self._close((partition,))
-            partition.queue.add(base_offset, span, position, length, max_ms)
+            partition.queue.add(batch.base_offset, batch.span, position, length, batch.max_ms)
             self._growing[partition] = None
             if store_ms > self._newest_store_ms:
                 self._newest_store_ms = store_ms

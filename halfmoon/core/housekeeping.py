@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from halfmoon.config.settings import Settings
 from halfmoon.core.append import Appender
@@ -36,7 +36,7 @@ from halfmoon.core.turn import Turn
 from halfmoon.errors import BrokerError
 
 T = TypeVar("T")
-_OVER = object()
+_OVER: Final = object()
 
 
 class Housekeeping:

@@ -9,15 +9,16 @@ its source. Settling twice changes nothing, so recovery may apply either again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from halfmoon.schema.snapshot import Chunks
 
-CHUNK = 1024
+CHUNK: Final = 1024
 """Offsets in a chunk."""
-_CHUNK_BYTES = CHUNK // 8
-_SHIFT = CHUNK.bit_length() - 1
-_FEW = 8
-_FULL = b"\xff" * _CHUNK_BYTES
+_CHUNK_BYTES: Final = CHUNK // 8
+_SHIFT: Final = CHUNK.bit_length() - 1
+_FEW: Final = 8
+_FULL: Final = b"\xff" * _CHUNK_BYTES
 
 Bits = dict[int, int]
 """Offsets of one queue: number of the chunk → its bits, as one number."""

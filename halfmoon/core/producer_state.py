@@ -9,12 +9,13 @@ its records). Sequence numbers count records and wrap from 2³¹ − 1 to 0.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
+from typing import Final
 
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.snapshot import Batch
 
-REMEMBERED_BATCHES = 5
-SEQUENCES = 1 << 31
+REMEMBERED_BATCHES: Final = 5
+SEQUENCES: Final = 1 << 31
 
 
 class Producer:
@@ -28,7 +29,7 @@ class Producer:
         self.last_ms = last_ms
 
 
-EVERY = 4_000
+EVERY: Final = 4_000
 """Producers from one pause to the next, where they expire: a millisecond."""
 
 

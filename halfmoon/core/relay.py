@@ -17,15 +17,15 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Hashable
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from msgspec import Struct
 
 from halfmoon.core.clock import Clock
 from halfmoon.errors import HalfmoonError
 
-FIRST_PAUSE_MS = 1_000
-LONGEST_PAUSE_MS = 60_000
+FIRST_PAUSE_MS: Final = 1_000
+LONGEST_PAUSE_MS: Final = 60_000
 
 Load = Callable[[], Any]
 """Slow and for a thread. Raises OSError, or BrokerError."""

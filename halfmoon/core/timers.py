@@ -6,9 +6,9 @@ An owner that raises keeps no other from its deadline. It is asked again after a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
-PAUSE_MS = 1_000
+PAUSE_MS: Final = 1_000
 """An owner that has raised is asked again after so long."""
 
 

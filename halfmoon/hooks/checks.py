@@ -6,6 +6,8 @@ Both are a feature that silently does nothing, so both stop the start here.
 
 from __future__ import annotations
 
+from types import FunctionType, MethodType, ModuleType
+
 import pluggy
 
 from halfmoon.config.sections import suggestion
@@ -19,9 +21,22 @@ API_VERSION = 1
 HOOKS: tuple[str, ...] = tuple(name for name in vars(specs) if name.startswith("halfmoon_"))
 
 
+class _Manager(pluggy.PluginManager):
+    """Looks at a module's functions only. pluggy finds the same, but looks for everything that a module imports in ways
+    that take some milliseconds for all plugins."""
+
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
+        if isinstance(plugin, ModuleType) and not isinstance(vars(plugin).get(name), _HOOKABLE):
+            return None
+        return super().parse_hookimpl_opts(plugin, name)
+
+
+_HOOKABLE = (FunctionType, MethodType, staticmethod, classmethod)
+
+
 def new_manager() -> pluggy.PluginManager:
     """A pluggy manager that knows our hooks and no plugin."""
-    manager = pluggy.PluginManager(specs.PROJECT)
+    manager = _Manager(specs.PROJECT)
     manager.add_hookspecs(specs)
     return manager
 

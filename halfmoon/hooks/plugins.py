@@ -15,8 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from importlib.metadata import EntryPoint
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pluggy
 from msgspec import Struct
@@ -31,7 +30,7 @@ from halfmoon.hooks.context import PluginContext, PluginHost
 from halfmoon.hooks.errors import PluginErrors
 from halfmoon.hooks.guard import Guard
 from halfmoon.hooks.settings import SettingsReader
-from halfmoon.hooks.sources import Kind, Source, find_sources, installed_entry_points
+from halfmoon.hooks.sources import Kind, Source, find_sources, installed_entry_points, names_others
 from halfmoon.hooks.types import (
     Command,
     Dispatcher,
@@ -46,6 +45,9 @@ from halfmoon.hooks.types import (
     TopicChange,
 )
 from halfmoon.services.groups.allocation import AnyAllocator
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = ["API_VERSION", "HOOKS", "PluginInfo", "Plugins", "installed_plugins", "load_plugins"]
 
@@ -157,9 +159,11 @@ def load_plugins(
 ) -> Plugins:
     """Load what `settings.plugins` switches on, and ask each plugin what it gives.
 
-    `built_in`: name → module. `installed`: entry points, by default those that pip knows. `extra`: plugin objects,
-    always on. Raises StartError.
+    `built_in`: name → module. `installed`: entry points, by default those that pip knows, where the settings name one
+    that is not built in. `extra`: plugin objects, always on. Raises StartError.
     """
+    if installed is None and not names_others(settings.plugins.sections, built_in):
+        installed = ()
     sources = _sources(settings.plugins, built_in, installed, extra)
     manager = new_manager()
     plugins = [(source, register(manager, source)) for source in sources if source.enabled]

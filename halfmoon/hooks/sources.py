@@ -14,14 +14,16 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from msgspec import Struct
 
 from halfmoon.config.sections import Given, SettingError, join, suggestion
 from halfmoon.errors import StartError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ENTRY_POINT_GROUP = "halfmoon"
 
@@ -53,8 +55,15 @@ class Source(Struct, frozen=True):
 
 
 def installed_entry_points() -> Sequence[EntryPoint]:
-    """Every entry point of the group `halfmoon` that pip has put here."""
+    """Every entry point of the group `halfmoon` that pip has put here. To look takes a twentieth of a start."""
+    from importlib.metadata import entry_points
+
     return tuple(entry_points(group=ENTRY_POINT_GROUP))
+
+
+def names_others(sections: Mapping[str, object], built_in: Mapping[str, str]) -> bool:
+    """Whether a section may be of an installed package's plugin."""
+    return any(key not in built_in and not _is_path(key) for key in sections)
 
 
 def find_sources(
@@ -93,8 +102,8 @@ def find_sources(
 
 def _load(source: Source) -> object:
     target = source.target
-    if isinstance(target, EntryPoint):
-        return target.load()
+    if source.kind == "package":
+        return cast("EntryPoint", target).load()
     if isinstance(target, Path):
         return _load_file(target, source.name)
     return importlib.import_module(target) if isinstance(target, str) else target

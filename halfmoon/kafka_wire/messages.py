@@ -169,6 +169,10 @@ class Message:
         self.__dict__.update(types, fields=fields, type=types[self.name], types=types)
         return getattr(self, name)
 
+    def load(self) -> None:
+        """Read the definition, unless it has been read."""
+        self.type  # noqa: B018
+
     def __repr__(self) -> str:
         return f"<{self.name}>"
 

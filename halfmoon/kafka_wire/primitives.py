@@ -11,28 +11,29 @@ Types: https://kafka.apache.org/protocol#protocol_types; compact forms and tagge
 from __future__ import annotations
 
 import struct
+from typing import Final
 
 from halfmoon.kafka_wire.errors import MalformedRequest
 
-TRUNCATED = (struct.error, IndexError)
+TRUNCATED: Final = (struct.error, IndexError)
 """What reading a fixed-size field beyond the end raises."""
 
-INT16 = struct.Struct(">h")
-INT32 = struct.Struct(">i")
-INT64 = struct.Struct(">q")
+INT16: Final = struct.Struct(">h")
+INT32: Final = struct.Struct(">i")
+INT64: Final = struct.Struct(">q")
 
-FIXED = {
+FIXED: Final = {
     "int8": "b", "int16": "h", "uint16": "H", "int32": "i", "int64": "q", "float64": "d", "bool": "?",
 }  # fmt: skip
 """Types of fixed size, as `struct` names them."""
 
-UUID_SIZE = 16
+UUID_SIZE: Final = 16
 
-MAX_ELEMENTS = 50_000
+MAX_ELEMENTS: Final = 50_000
 """Array elements of one request. An element of one byte becomes objects of hundreds, and an answer as large: what
 4 MiB can hold would stop everybody else for half a minute. Clients name a partition once, and ask for thousands."""
 
-MAX_TAGS = 64
+MAX_TAGS: Final = 64
 """Tagged fields in one place. The protocol defines a handful; unknown ones are stepped over one by one."""
 
 

@@ -21,7 +21,7 @@ from halfmoon.schema import control
 from halfmoon.schema.provenance import UnknownProvenanceError
 from halfmoon.schema.provenance import decode as decode_provenance
 
-_KINDS = {int(kind): kind.name.lower() for kind in Kind}
+_KINDS = {Kind.BATCH: "batch", Kind.CONTROL: "control", Kind.END: "end"}
 
 
 @dataclass(frozen=True, slots=True)

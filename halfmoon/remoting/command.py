@@ -18,37 +18,39 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from halfmoon.remoting import lenient_json
 from halfmoon.remoting.errors import MalformedFrame, MalformedJson
+from halfmoon.remoting.json_header import JsonHeader
 
 JSON, ROCKETMQ = 0, 1
 RESPONSE, ONEWAY = 1, 2
-VERSION = 479
+VERSION: Final = 479
 """V5_3_3. From a heartbeat's answer clients conclude what a broker can do: below 232 none of them filters by SQL92."""
-MAX_FRAME_BYTES = 16 << 20
+MAX_FRAME_BYTES: Final = 16 << 20
 """com.rocketmq.remoting.frameMaxLength."""
-MAX_HEADER_BYTES = 1 << 20
+MAX_HEADER_BYTES: Final = 1 << 20
 """32 KiB of properties, each character escaped, fit several times."""
 
-LANGUAGES = (
+LANGUAGES: Final[tuple[str, ...]] = (
     "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST",
     "NODE_JS",
 )  # fmt: skip
 """By number (LanguageCode)."""
-OWN_LANGUAGE = "PYTHON"
+OWN_LANGUAGE: Final = "PYTHON"
 
-_OWN_LANGUAGE = LANGUAGES.index(OWN_LANGUAGE)
-_LENGTHS = struct.Struct(">iI")
-_HEAD = struct.Struct(">hBhiii")
-_INT32 = struct.Struct(">i")
-_INT16 = struct.Struct(">h")
+_OWN_LANGUAGE: Final = LANGUAGES.index(OWN_LANGUAGE)
+_LENGTHS: Final = struct.Struct(">iI")
+_HEAD: Final = struct.Struct(">hBhiii")
+_INT32: Final = struct.Struct(">i")
+_INT16: Final = struct.Struct(">h")
 
 
-MOST_FIELDS = 1_000
+MOST_FIELDS: Final = 1_000
 """Of a header. A million of them would fit into one, and take a second to read."""
 
 
@@ -74,18 +76,8 @@ class Command(Struct):
         return bool(self.flag & ONEWAY)
 
 
-class _JsonHeader(Struct):
-    code: int
-    opaque: int = 0
-    flag: int = 0
-    version: int = 0
-    language: str = "OTHER"
-    remark: str | None = None
-    extFields: dict[str, str | None] | None = None  # noqa: N815 (the wire's name)
-
-
-_decode_json = msgspec.json.Decoder(_JsonHeader).decode
-_encode_json = msgspec.json.Encoder().encode
+_decode_json: Final = msgspec.json.Decoder(JsonHeader).decode
+_encode_json: Final = msgspec.json.Encoder().encode
 
 
 def decode(frame: memoryview) -> Command:
@@ -118,10 +110,10 @@ def decode(frame: memoryview) -> Command:
     raise MalformedFrame(f"a header of type {kind}")
 
 
-def _lenient_header(text: memoryview) -> _JsonHeader:
+def _lenient_header(text: memoryview) -> JsonHeader:
     """Of a client that writes fields as numbers, for instance."""
     try:
-        return lenient_json.decode(text, _JsonHeader)
+        return lenient_json.decode(text, JsonHeader)
     except MalformedJson as error:
         raise MalformedFrame(f"a JSON header that is none: {error}") from None
 

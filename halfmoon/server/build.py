@@ -1,15 +1,15 @@
-"""What of this process's own code runs compiled: optional extensions, with the same in Python behind them."""
+"""Whether the hot modules run compiled (setup.py), or as Python."""
 
 from __future__ import annotations
 
-import sys
 from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
 
-PACKAGE = "halfmoon."
+ONE_OF_THEM = "halfmoon.core.records.batch_header"
 
 
 def build() -> str:
-    """`compiled` where an extension module of ours is loaded, else `pure`."""
-    ours = [module for name, module in list(sys.modules.items()) if name.startswith(PACKAGE)]
-    files = [getattr(module, "__file__", None) or "" for module in ours]
-    return "compiled" if any(file.endswith(tuple(EXTENSION_SUFFIXES)) for file in files) else "pure"
+    """`compiled` or `pure`."""
+    found = find_spec(ONE_OF_THEM)
+    assert found is not None and found.origin is not None
+    return "compiled" if found.origin.endswith(tuple(EXTENSION_SUFFIXES)) else "pure"

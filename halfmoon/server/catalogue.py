@@ -17,7 +17,10 @@ NARROW: dict[str, Family] = {
     family.name: family
     for family in (
         Family(
-            "halfmoon_info", "gauge", "Always 1; the labels identify the broker.", ("version", "cluster_id", "node_id")
+            "halfmoon_info",
+            "gauge",
+            "Always 1; the labels identify the broker.",
+            ("version", "build", "cluster_id", "node_id"),
         ),
         Family("halfmoon_healthy", "gauge", "1 while /healthz answers 200, else 0."),
         Family("halfmoon_health_problems", "gauge", "Number of reasons that /healthz gives now."),

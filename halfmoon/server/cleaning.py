@@ -12,7 +12,6 @@ output the process waits for an empty message: whether there is room for another
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import struct
@@ -164,6 +163,8 @@ class Pace:
 
 def main(root: str, bytes_per_second: int, parent: int) -> None:
     """The process: one task from stdin, its outputs to stdout. `parent`: the broker, which may have ended already."""
+    import ctypes  # here, as the broker does not need it
+
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

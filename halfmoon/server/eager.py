@@ -8,26 +8,35 @@ and the processor is better left to the clients. At each look the processor is o
 somebody takes it for long (the cleaner's process, say, which has a lower priority, gets a whole slice of some ms by
 it), the loop does better to sleep, since who wakes is let in at once: then it looks no more for a while. The while is
 short after a single event, which any machine has some of every second, and doubles where it goes on like that.
+
+Where the next request was there at each of the last looks (a client that has several in the air), the loop would not
+have slept either. Then it looks after one turn of many only.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Final
 
-SPIN_S = 120e-6
+SPIN_S: Final = 120e-6
 """How long to look for the next request: Java's client comes 90 µs after its answer."""
 
-SOON_S = 150e-6
+SOON_S: Final = 150e-6
 """A request that came so soon after the turn before would have been worth looking for; the wake-up is included."""
 
-TAKEN_S = 500e-6
+TAKEN_S: Final = 500e-6
 """The processor was away for long when it came back after this."""
 
-FIRST_REST_S = 0.02
-LONGEST_REST_S = 5.0
+FIRST_REST_S: Final = 0.02
+LONGEST_REST_S: Final = 5.0
 
-SMALL_BYTES = 4 << 10
+BUSY_LOOKS: Final = 8
+"""So many looks in turn that found a request make it busy: …"""
+BUSY_TURNS: Final = 64
+"""… after so many turns it looks again."""
+
+SMALL_BYTES: Final = 4 << 10
 """More than this in a turn is not a single small request."""
 
 
@@ -43,20 +52,38 @@ class Eager:
         self._rest_s = 0.0
         self._rests_until_s = 0.0
         self._looking = False
+        self._turned = False
+        """Since the last look."""
+        self._found = 0
+        """Looks in turn that found a request."""
+        self._left_out = 0
+        """Turns after which it need not look."""
 
     def turned(self, begun_s: float, wrote_bytes: int) -> None:
         """A turn that began at `begun_s` is over."""
         now_s = self._clock()
         soon = begun_s - self._ended_s < SOON_S
         self._ended_s = now_s
+        self._turned = True
         if soon and wrote_bytes <= SMALL_BYTES and now_s >= self._rests_until_s:
             self._until_s = now_s + SPIN_S
-            if not self._looking:
+            if self._left_out:
+                self._left_out -= 1
+            elif not self._looking:
                 self._looking = True
                 self._call_soon(self._look)
 
     def _look(self) -> None:
         # While something is to be called soon, the loop asks for events without waiting for them.
+        if self._turned:
+            self._turned = False
+            self._found += 1
+            if self._found <= BUSY_LOOKS:
+                self._call_soon(self._look)
+            else:  # the next time one look will do, unless it finds nothing
+                self._found, self._left_out, self._looking = BUSY_LOOKS - 1, BUSY_TURNS, False
+            return
+        self._found = 0
         now_s = self._clock()
         if now_s < self._until_s:
             os.sched_yield()

@@ -38,8 +38,9 @@ logger = logging.getLogger("halfmoon.server")
 
 
 def collect_rarely() -> None:
-    """Freeze what there is, and look at nothing that has grown old."""
+    """Freeze what there is, and from now on look at nothing that has grown old."""
     gc.freeze()
+    gc.enable()
     gc.set_threshold(AFTER, YOUNG_LOOKS, NEVER)
 
 

@@ -29,7 +29,7 @@ TIMER, RELAY, BACKGROUND, HTTP, GC, OTHER = "timer", "relay", "background", "htt
 
 FUNCTIONS: Mapping[str, str] = {
     "Ticker._expire": TIMER,
-    "Ticker.every.<locals>.again": TIMER,
+    "Ticker._again": TIMER,
     "Ticker._retain": BACKGROUND,
     "Ticker._job_ended": BACKGROUND,
     "_Background.begin": BACKGROUND,
@@ -124,7 +124,8 @@ def cause_of(callback: Callable[..., object]) -> str:
         frame = getattr(coroutine, "cr_frame", None)
         module = frame.f_globals.get("__name__", "") if frame is not None else _module_of(coroutine)
         return _of_module(str(module))
-    module = getattr(callback, "__module__", None) or ""
+    # A method of a compiled class says nothing of its module.
+    module = getattr(callback, "__module__", None) or type(task).__module__
     if module == "halfmoon.server.tick":
         return FUNCTIONS.get(getattr(callback, "__qualname__", ""), TICK)
     return _of_module(module)

@@ -20,6 +20,7 @@ from halfmoon.server.app import App
 from halfmoon.server.build import build
 from halfmoon.server.garbage import Garbage
 from halfmoon.server.measured_loop import MeasuredLoop
+from halfmoon.server.warming import Warming
 
 logger = logging.getLogger("halfmoon.server")
 
@@ -51,11 +52,14 @@ class _Process:
         garbage = Garbage(loop)
         garbage.start()
         reloading = loop.create_task(self._reload_again_and_again(app))
+        warming = Warming(loop)
         try:
             self._say_start(app)
+            warming.start()
             await self._stop.wait()
             logger.info("event=stopping signal=%s", self._signal)
         finally:
+            warming.stop()
             reloading.cancel()
             garbage.stop()
             await app.stop()

@@ -19,6 +19,7 @@ from halfmoon import __version__
 from halfmoon.core.metrics import Family
 from halfmoon.hooks.errors import PluginErrors
 from halfmoon.hooks.guard import Guard
+from halfmoon.server.build import build
 from halfmoon.server.catalogue import NARROW, OF_GROUPS, WIDE
 from halfmoon.services.groups.service import GroupService
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from halfmoon.adapters.kafka.server import Server as KafkaServer
     from halfmoon.adapters.rocketmq.server import Server as RocketmqServer
     from halfmoon.adapters.tcp.access import Access
-    from halfmoon.adapters.tcp.listener import Counters
+    from halfmoon.adapters.tcp.counters import Counters
     from halfmoon.adapters.tcp.turns import Turns
     from halfmoon.config.settings import Settings
     from halfmoon.config.units import Address
@@ -208,7 +209,7 @@ def _read_node(app: App, readings: Readings) -> None:
     kernel, put = app.node.kernel, readings.put
     problems = app.health()
     node_id = str(kernel.node_id)
-    put("halfmoon_info", 1, __version__, kernel.cluster_id, node_id)
+    put("halfmoon_info", 1, __version__, build(), kernel.cluster_id, node_id)
     put("halfmoon_healthy", not problems)
     put("halfmoon_health_problems", len(problems))
     put("halfmoon_health_warnings", len(app.warnings()))
@@ -288,10 +289,11 @@ def _read_requests(app: App, readings: Readings) -> None:
 
 def _read_listener(listener: str, counters: Counters, names: Mapping[int, str], readings: Readings) -> None:
     put = readings.put
-    for key, count in counters.requests.items():
-        put("halfmoon_requests_total", count, listener, names.get(key, str(key)))
-    for key, durations in counters.durations.items():
-        readings.put_histogram("halfmoon_request_seconds", durations, listener, names.get(key, str(key)))
+    for key, requests in counters.requests.items():
+        if requests.count:
+            name = names.get(key, str(key))
+            put("halfmoon_requests_total", requests.count, listener, name)
+            readings.put_histogram("halfmoon_request_seconds", requests.durations, listener, name)
     put("halfmoon_request_errors_total", counters.errors, listener)
     put("halfmoon_malformed_requests_total", counters.malformed, listener)
     put("halfmoon_connections", counters.connections, listener)

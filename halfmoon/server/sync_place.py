@@ -9,21 +9,23 @@ meanwhile.
 
 from __future__ import annotations
 
-SMALL_BYTES = 128 << 10
+from typing import Final
+
+SMALL_BYTES: Final = 128 << 10
 """More than this to be synced goes to the thread."""
 
-FEW_REQUESTS = 5
+FEW_REQUESTS: Final = 5
 """More than so many answers that wait for the sync: there are several clients, whom the loop can serve meanwhile. Five
 is what a producer has in the air (`max.in.flight.requests.per.connection`)."""
 
-QUICK_S = 0.001
+QUICK_S: Final = 0.001
 """A disk whose syncs take longer than this in the mean is left to the thread."""
 
-STALL_S = 0.02
-SYNCS_AFTER_STALL = 1_000
+STALL_S: Final = 0.02
+SYNCS_AFTER_STALL: Final = 1_000
 """After a sync as long as STALL_S, so many are left to the thread, whatever they take."""
 
-WEIGHT = 1 / 16
+WEIGHT: Final = 1 / 16
 """Of the newest sync in the mean."""
 
 

@@ -19,6 +19,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
 
 from halfmoon.adapters.tcp.turns import LOOK_S, TICK, Turns
 from halfmoon.core.durations import Durations
@@ -29,24 +30,24 @@ from halfmoon.server.eager import Eager
 from halfmoon.server.sync_place import SyncPlace
 from halfmoon.server.waking import wake_in_turns
 
-log = logging.getLogger("halfmoon.broker")
+log: Final = logging.getLogger("halfmoon.broker")
 
-RETENTION_INTERVAL_S = 60.0
+RETENTION_INTERVAL_S: Final = 60.0
 TURN_INTERVAL_S = 5.0
-JOB_CHECK_BYTES = 256 << 10
+JOB_CHECK_BYTES: Final = 256 << 10
 """After so much was written it is looked whether an index, a segment or a merger is due; what waits for a sync or for
 time is looked for at their ends."""
 
 CLOCK_INTERVAL_S = 2.0
 """How often is looked whether the wall clock has leapt."""
-LEAP_MS = 250
+LEAP_MS: Final = 250
 
-STALL_MS = 100
+STALL_MS: Final = 100
 """A deadline that is looked at so much later was not kept because the loop, or the machine, stood still."""
-READ_S = 0.05
+READ_S: Final = 0.05
 """Then so long is read what has come meanwhile, before anything expires: heartbeats lie in the sockets."""
 
-SHARED_ROUNDS = 16
+SHARED_ROUNDS: Final = 16
 """After a round in which several clients appended, the turns of so many rounds wait for their end."""
 
 
@@ -153,7 +154,7 @@ class Ticker:
         self._kernel = kernel
         self.loop = loop
         self._turns = turns = turns or Turns()
-        self._quick_soon = turns.quick_soon or loop.call_soon
+        self._at_end = turns.soon(loop.call_soon)
         self._log_settings = kernel.settings.log
         self._sync = self._log_settings.flush == "sync"
         self._sync_thread = ThreadPoolExecutor(1, "halfmoon-sync")
@@ -175,7 +176,7 @@ class Ticker:
         self._round = Round()
         self._owed = False
         """A turn is owed: something was appended since the last. It may be written already, where memory was short."""
-        self._eager = Eager(self._quick_soon, time.perf_counter)
+        self._eager = Eager(self._at_end, time.perf_counter)
         self.flush_durations = Durations()
         self.tick_durations = Durations()
 
@@ -211,7 +212,7 @@ class Ticker:
         self._owed = True
         if not self._round.open:
             self._round.open = True
-            self._quick_soon(self._end_of_round)
+            self._at_end(self._end_of_round)
 
     def _handled(self) -> None:
         if self._round.alone():
@@ -229,7 +230,7 @@ class Ticker:
         kernel = self._kernel
         log = kernel.log
         written = log.written
-        kernel.write()
+        kernel.turn.write()
         if self._sync:
             self._begin_sync()
         else:
@@ -339,15 +340,14 @@ class Ticker:
     def every(self, interval_s: float, what: Callable[[], None]) -> None:
         """Call it again and again, whatever it raises."""
         slot = len(self._timers)
+        self._timers.append(self.loop.call_later(interval_s, self._again, slot, interval_s, what))
 
-        def again() -> None:
-            try:
-                what()
-            except Exception:
-                log.exception("event=callback_failed")
-            self._timers[slot] = self.loop.call_later(interval_s, again)
-
-        self._timers.append(self.loop.call_later(interval_s, again))
+    def _again(self, slot: int, interval_s: float, what: Callable[[], None]) -> None:
+        try:
+            what()
+        except Exception:
+            log.exception("event=callback_failed")
+        self._timers[slot] = self.loop.call_later(interval_s, self._again, slot, interval_s, what)
 
     def _look_at_clock(self) -> None:
         """Alarms are set by the monotonic clock; some are for a time of the wall clock, which somebody may have set, or

@@ -34,7 +34,7 @@ class Around(Protocol):
     def __call__(self, load: Callable[[], T]) -> Callable[[], T]: ...
 
 
-class BlockedError(AssertionError):
+class BlockedError(Exception):
     """A late read was waited for in the loop's thread."""
 
 

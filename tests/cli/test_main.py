@@ -13,14 +13,15 @@ import pytest
 import typer
 
 from halfmoon import __version__
-from halfmoon.cli import topic
-from halfmoon.cli.main import COMMANDS, GROUPS, command_line
+from halfmoon.cli import starting, topic
+from halfmoon.cli.commands import COMMANDS, GROUPS, command_line
+from halfmoon.server.build import build
 from tests.cli.conftest import CommandLine
 from tests.yardstick import yardsticks
 
 
 def test_version(cli: CommandLine) -> None:
-    assert cli.ok("--version").out == f"halfmoon {__version__}\n"
+    assert cli.ok("--version").out == f"halfmoon {__version__} ({build()})\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["topic"], ["pipeline", "report"]])
@@ -204,7 +205,55 @@ def test_a_command_imports_no_other() -> None:
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     imported = {name.removeprefix("halfmoon.cli.") for name in done.stderr.split()}
-    assert imported == {"main", "errors", "output", "serve"}
+    assert imported == {"main", "commands", "errors", "output", "serve", "starting"}
+
+
+def test_what_is_listed_is_what_each_command_says_of_itself(cli: CommandLine) -> None:
+    """`halfmoon --help` imports no command, so it has their summaries written down."""
+    command = typer.main.get_command(command_line())
+    assert {name: below.get_short_help_str(limit=200) for name, below in command.commands.items()} == {  # type: ignore[attr-defined]
+        **{name: summary for name, (_, summary) in COMMANDS.items()},
+        **GROUPS,
+    }
+    only_listed = typer.main.get_command(command_line(runs=False))
+    assert list(only_listed.commands) == list(command.commands)  # type: ignore[attr-defined]
+
+
+def test_help_imports_no_command() -> None:
+    probe = (
+        "import sys; from halfmoon.cli.main import run; run(['--help'])\n"
+        "print(*sorted(name for name in sys.modules if name.startswith('halfmoon.cli.')), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert {name.removeprefix("halfmoon.cli.") for name in done.stderr.split()} == {
+        "main", "commands", "errors", "output", "starting",
+    }  # fmt: skip
+
+
+PLAIN = ["--data-dir", "d", "--kafka=127.0.0.1:0", "--config", "b.yaml", "--unset-config", "a", "--unset-config=b"]
+
+
+def test_plain_options_of_serve_are_read_without_the_parser() -> None:
+    assert starting.options(["serve", *PLAIN]) == {
+        "data_dir": "d", "kafka": "127.0.0.1:0", "config": Path("b.yaml"), "unset_configs": ["a", "b"],
+    }  # fmt: skip
+    assert starting.options(["serve"]) == {}
+    declared = {param.name for param in typer.main.get_command(command_line("serve")).commands["serve"].params}  # type: ignore[attr-defined]
+    read = {f"--{name.replace('_', '-')}" for name in declared}
+    assert {option for option in read if starting.options(["serve", option, "x"])} == read
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [], ["topic", "list"], ["serve", "--help"], ["serve", "-h"], ["serve", "--kafka"], ["serve", "--kafka="],
+        ["serve", "--kafka", "--help"], ["serve", "--data_dir", "d"], ["serve", "--no-such", "x"], ["serve", "extra"],
+        ["serve", "--", "--kafka"], ["--version", "serve"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_whatever_else_is_for_the_parser(arguments: list[str]) -> None:
+    assert starting.options(arguments) is None
 
 
 def test_a_misspelt_command_is_told_its_name(cli: CommandLine) -> None:

@@ -22,7 +22,7 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 from typer.testing import CliRunner
 
-from halfmoon.cli.main import command_line
+from halfmoon.cli.commands import command_line
 from halfmoon.testing import Broker
 from tests.clients.polling import DEADLINE_S
 

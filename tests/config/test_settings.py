@@ -18,7 +18,7 @@ from halfmoon.config.listener_settings import RocketmqListener
 from halfmoon.config.sections import decode_section, unit_of
 from halfmoon.config.sections import leaves as leaves_of
 from halfmoon.config.security_settings import OauthAlgorithm
-from halfmoon.config.settings import Settings, environment_names, load_settings, setting_paths
+from halfmoon.config.settings import Settings, environment_names, is_setting, load_settings, setting_paths
 from halfmoon.config.units import Address
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.core.storage.local import LocalStorage
@@ -482,3 +482,11 @@ def _read(kind: object, text: str) -> object:
         return msgspec.NODEFAULT
     unit = unit_of(kind) or next((unit for arm in getattr(kind, "__args__", ()) if (unit := unit_of(arm))), None)
     return unit.parse(text) if unit is not None and text != "null" else yaml.safe_load(text)
+
+
+def test_a_setting_is_known_without_all_others() -> None:
+    paths = {".".join(leaf.path) for leaf in leaves_of(Settings)}
+    assert {path for path in paths if is_setting(path)} == paths
+    inner = {path.rpartition(".")[0] for path in paths} - paths
+    for no_setting in (*inner, "log.fluhs", "log.flush.x", "lgo.flush", "log"):
+        assert not is_setting(no_setting), no_setting

@@ -21,6 +21,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def listens(port: int) -> bool:
+    with socket.socket() as asked:
+        return asked.connect_ex(("127.0.0.1", port)) == 0
+
+
 class Serving:
     """`halfmoon serve`. What it logs goes to the file `log` in `folder`."""
 

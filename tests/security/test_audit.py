@@ -332,7 +332,8 @@ def test_all_sees_answers_that_are_kept(secured: Secure, journal: Journal, users
 
 def test_less_than_all_leaves_the_handlers_of_records_alone(secured: Secure, journal: Journal) -> None:
     found = secured(security=journal.settings("changes"))
-    routes = guarded(build_routes(found.app.kafka.shared.apis.by_key))
+    kafka = found.app.kafka
+    routes = guarded(build_routes(kafka.shared.apis.by_key, kafka.counters.requests))
     wrapped = auditing.recorded(routes, found.app.node.audit)
     assert {route.key for number, route in routes.items() if wrapped[number] is not route} == auditing.CHANGES & {
         route.key for route in routes.values()

@@ -261,6 +261,23 @@ def users(broker: halfmoon.testing.Broker) -> list[str]:
     return [str(each.principal) for each in broker.app.kafka._connections]  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_clients_are_told_what_was_wrong_with_their_certificate(
+    serve: Serve, authority: Authority, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    """An alert, before the connection is closed; asyncio and uvloop would swallow it."""
+    broker = serve(client_ca=authority.path, client_auth="require")
+    stranger = Authority(tmp_path, "stranger")
+    for shown, alert in ((None, "CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE"), (stranger.pair("eve"), "UNKNOWN_CA")):
+        context = authority.client(shown)
+        context.maximum_version = context.minimum_version = version
+        with (
+            pytest.raises(ssl.SSLError, match=alert), connected(broker) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as stream,
+        ):  # fmt: skip
+            stream.recv(1)
+
+
 def test_certificates_are_asked_for_and_need_not_be_there(serve: Serve, authority: Authority) -> None:
     rules = "RULE:^CN=(.*?),.*$/$1/U"
     broker = serve(client_ca=authority.path, client_auth="request", principal_rules=rules)

@@ -7,7 +7,17 @@ from collections.abc import Callable
 
 import pytest
 
-from halfmoon.server.eager import FIRST_REST_S, LONGEST_REST_S, SMALL_BYTES, SOON_S, SPIN_S, TAKEN_S, Eager
+from halfmoon.server.eager import (
+    BUSY_LOOKS,
+    BUSY_TURNS,
+    FIRST_REST_S,
+    LONGEST_REST_S,
+    SMALL_BYTES,
+    SOON_S,
+    SPIN_S,
+    TAKEN_S,
+    Eager,
+)
 
 
 class Loop:
@@ -64,6 +74,26 @@ def test_a_request_meanwhile_prolongs_it_and_does_not_double_it(loop, eager) -> 
     assert len(loop.soon) == 1
 
 
+def test_where_the_next_request_is_there_each_time_it_hardly_looks(loop, eager) -> None:
+    """As with a client that has several in the air. The first look is the turn's own."""
+    looks = 0
+    for _ in range(10 * BUSY_TURNS):
+        work(loop, eager, SOON_S / 10)
+        looks += loop.turn()
+    assert looks <= BUSY_LOOKS + 3 * 10
+    for _ in range(BUSY_TURNS + 1):
+        work(loop, eager, SOON_S / 10)
+        if loop.soon:
+            break
+    assert loop.turn()
+    assert loop.turn(), "nothing was there: it looks as ever"
+    loop.now_s += SPIN_S / 2
+    assert loop.turn()
+    work(loop, eager, 0.0)
+    assert loop.turn()
+    assert loop.turn()
+
+
 @pytest.mark.parametrize(("after_s", "wrote_bytes"), [(SOON_S * 2, 200), (SOON_S / 2, SMALL_BYTES + 1)])
 def test_it_sleeps_after_one_that_came_late_and_after_a_large_one(loop, eager, after_s, wrote_bytes) -> None:
     work(loop, eager, after_s, wrote_bytes)
@@ -73,6 +103,7 @@ def test_it_sleeps_after_one_that_came_late_and_after_a_large_one(loop, eager, a
 def rest(loop: Loop, eager: Eager) -> float:
     """For how long it does not look, after a look that took long."""
     works_until_it_looks(loop, eager)
+    loop.turn()  # the turn's own look, before the loop has asked for events
     loop.turn()
     begun_s = loop.now_s
     assert loop.turn(), "the last look, which finds that the time is over"
@@ -93,7 +124,7 @@ def test_it_rests_where_somebody_else_takes_the_processor_for_long(loop, eager, 
     monkeypatch.setattr(os, "sched_yield", away)
     rests = [rest(loop, eager) for _ in range(12)]
     assert rests == pytest.approx([min(FIRST_REST_S * 2**at, LONGEST_REST_S) for at in range(12)], abs=1e-3)
-    loop.turn()
-    loop.turn()
+    for _ in range(3):
+        loop.turn()
     loop.now_s += 3 * LONGEST_REST_S
     assert rest(loop, eager) == pytest.approx(FIRST_REST_S, abs=1e-3), "it was calm for long"

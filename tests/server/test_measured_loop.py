@@ -21,7 +21,6 @@ from halfmoon.hooks.types import KafkaApi, KafkaRequest
 from halfmoon.plugin import API_VERSION, hookimpl
 from halfmoon.server import services
 from halfmoon.server.measured_loop import MeasuredLoop, cause_of
-from halfmoon.server.tick import Ticker
 from halfmoon.server.waking import wake_in_turns
 from tests.fuzz.peer import framed
 
@@ -97,11 +96,13 @@ def test_a_loop_that_is_closed_hears_no_more_of_garbage() -> None:
 
 
 @in_loop
-async def test_causes_by_where_a_function_stands() -> None:
-    ticker = Ticker.__new__(Ticker)
-    assert cause_of(ticker._synced) == "tick"
-    assert cause_of(ticker._expire) == "timer"
-    assert cause_of(ticker._retain) == "background"
+async def test_causes_by_where_a_function_stands(tmp_path: Path) -> None:
+    async with node(tmp_path) as app:
+        ticker = app.ticker
+        assert cause_of(ticker._synced) == "tick"
+        assert cause_of(ticker._expire) == "timer"
+        assert cause_of(ticker._again) == "timer"
+        assert cause_of(ticker._retain) == "background"
     assert cause_of(len) == "other"
     supervised = asyncio.create_task(services.Services([])._supervise(None))  # type: ignore[arg-type]
     try:

@@ -74,6 +74,7 @@ async def test_append_and_read(tmp_path: Path) -> None:
         assert caught.value.fault is Fault.INVALID_RECORD
 
 
+@pytest.mark.pure
 @in_loop
 async def test_a_cold_read_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plugin = Plugin()

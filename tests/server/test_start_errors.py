@@ -156,6 +156,7 @@ def test_a_disk_that_filled_up_while_the_broker_was_down(tiny_disk: Path, data: 
     assert before
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EFBIG])
 def test_a_segment_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int):
     """As with the small disk, where one cannot be mounted; and that the start ends at all, in time."""
@@ -174,6 +175,7 @@ def test_a_segment_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.Monke
         pass
 
 
+@pytest.mark.pure
 def test_a_log_that_needs_another_segment_and_has_no_room(data: Path, monkeypatch: pytest.MonkeyPatch):
     """A full segment in the directory, and none to be had behind it."""
     fill_segment(data)

@@ -196,6 +196,7 @@ def test_the_next_segment_is_made_when_enough_was_written(tmp_path: Path) -> Non
     run(main)
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("in_loop", [True, False])
 def test_files_go_with_the_sync_that_lets_them(tmp_path: Path, *, in_loop: bool) -> None:
     async def main() -> None:
@@ -377,6 +378,7 @@ def test_after_a_stall_what_has_come_meanwhile_is_read_before_anything_expires(t
     run(main)
 
 
+@pytest.mark.pure
 def test_a_leap_of_the_wall_clock_is_noticed_and_alarms_are_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,8 +19,6 @@ from functools import partial
 from inspect import isgeneratorfunction
 from typing import Any
 
-from msgspec import structs
-
 from halfmoon.adapters.kafka import refusals
 from halfmoon.adapters.kafka.api_guards import (
     add_partitions,
@@ -229,9 +227,7 @@ def guarded(routes: dict[int, Route], others: Iterable[int] = ()) -> dict[int, R
     return {
         number: route
         if route.key in keys
-        else structs.replace(
-            route, handler=_guard(route), sliced=route.sliced or any(map(isgeneratorfunction, NEEDS[route.key]))
-        )
+        else route.handled_by(_guard(route), sliced=route.sliced or any(map(isgeneratorfunction, NEEDS[route.key])))
         for number, route in routes.items()
     }
 

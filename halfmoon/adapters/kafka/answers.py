@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from halfmoon.adapters.kafka.protocol import encode_response
 from halfmoon.adapters.tcp.connection import JOIN_BELOW_BYTES, Buffer
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from halfmoon.adapters.kafka.registry import Deferred
     from halfmoon.adapters.kafka.routes import Route
 
-WAITS_FOR_OTHERS = frozenset({11, 14})
+WAITS_FOR_OTHERS: Final = frozenset({11, 14})
 """JoinGroup and SyncGroup: their answers depend on other members, so a stopping server does not wait for them."""
 
-_RESPONSE = struct.Struct(">ii")
+_RESPONSE: Final = struct.Struct(">ii")
 """Size without itself, and correlation id."""
-_FLEXIBLE_RESPONSE = struct.Struct(">iib")
+_FLEXIBLE_RESPONSE: Final = struct.Struct(">iib")
 """The same, and that there are no tagged fields."""
 
 

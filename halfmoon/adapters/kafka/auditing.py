@@ -9,8 +9,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from msgspec import structs
-
 from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.kafka.routes import Route
 from halfmoon.adapters.tcp.access import Recorded, Use
@@ -34,7 +32,7 @@ def recorded(routes: dict[int, Route], audit: Audit) -> dict[int, Route]:
     if not audit.records_changes:
         return routes
     return {
-        number: structs.replace(route, handler=partial(_recorded, route.name, audit, route.handler))
+        number: route.handled_by(partial(_recorded, route.name, audit, route.handler), sliced=route.sliced)
         if audit.records_all or route.key in CHANGES
         else route
         for number, route in routes.items()

@@ -24,9 +24,7 @@ from __future__ import annotations
 import logging
 import struct
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from halfmoon.adapters.kafka.answers import Answers, Slot, encode
 from halfmoon.adapters.kafka.api.api_18_api_versions import unsupported_version
@@ -53,52 +51,59 @@ if TYPE_CHECKING:
     from halfmoon.services.common.services import Services
     from halfmoon.services.quotas.service import Quotas
 
-MAX_UNANSWERED = 1024
+MAX_UNANSWERED: Final = 1024
 """Requests of one connection that may wait for their answers."""
 
-MAX_IN_THREADS = 8
+MAX_IN_THREADS: Final = 8
 """What one connection may have done in threads at a time: all connections share these."""
-MAX_CONTROL_BYTES = 4 << 20
+MAX_CONTROL_BYTES: Final = 4 << 20
 """The largest request that is not Produce. Such requests become objects, many times the size of their bytes."""
 
-_HEADER = struct.Struct(">Iih")
+_HEADER: Final = struct.Struct(">Iih")
 """API key and version as one number, correlation id, length of the client id."""
-_SIZE = struct.Struct(">i")
-_START = struct.Struct(">ih")
+_SIZE: Final = struct.Struct(">i")
+_START: Final = struct.Struct(">ih")
 """How a request begins: its size, and its API key."""
 
 
-class Shared(Struct):
+class Shared:
     """What all connections of a listener use."""
 
-    apis: ApiTable
-    routes: dict[int, Route]
-    """As `build_routes` lays them out."""
-    services: Services
-    slicing: Slicing
-    """What takes long is worked at in its turns."""
-    throttling: Throttling | None = None
-    """Set once there are quotas."""
-    access: Access | None = None
-    """None where everybody may do everything."""
-    quotas: Quotas | None = None
-    """None where they are off."""
+    def __init__(
+        self,
+        apis: ApiTable,
+        routes: dict[int, Route],
+        services: Services,
+        slicing: Slicing,
+        access: Access | None = None,
+        quotas: Quotas | None = None,
+    ) -> None:
+        """`routes`: as `build_routes` lays them out. What takes long is worked at in turns of `slicing`. `access`: None
+        where everybody may do everything. `quotas`: None where they are off."""
+        self.apis = apis
+        self.routes = routes
+        self.services = services
+        self.slicing = slicing
+        self.access = access
+        self.quotas = quotas
+        self.throttling: Throttling | None = None
+        """Set once there are quotas."""
 
 
 class Connection(Identified):
     """One accepted connection. Everything runs in the loop's thread."""
 
     START_BYTES: ClassVar[int] = _START.size
-    log = logging.getLogger("halfmoon.kafka")
+    log: ClassVar[logging.Logger] = logging.getLogger("halfmoon.kafka")
 
     def __init__(self, listener: Listener, shared: Shared, door: Door, came_as: Arrival | None = None) -> None:
         """`door`: where the client came in. `came_as`: as of tcp.Connection."""
         super().__init__(listener, door, shared.access, came_as)
         self._shared = shared
         self._core = listener.core
+        self._log_turn = listener.core.turn
         self._services = shared.services
         self._routes = shared.routes
-        self._durations = listener.counters.durations
         self._answers = Answers()
         self._client_raw = b""
         self._client_id: str | None = ""
@@ -184,10 +189,10 @@ class Connection(Identified):
             self._failed(error)
         finally:
             self._handling = False
-        if self._core.turn.dirty:
+        if self._log_turn.dirty:
             self._core.on_handled()
         self._flush()
-        return pos, kept
+        return pos, kept and self._log_turn.dirty
 
     def _whole(self, start: memoryview) -> int:
         size, key = _START.unpack_from(start)
@@ -239,7 +244,7 @@ class Connection(Identified):
         kept, self._kept = self._kept, []
         for buffer in kept:
             self._pool.pin(buffer)
-        if self._core.turn.dirty:
+        if self._log_turn.dirty:
             self._core.on_handled()
         self._resume_soon()
 
@@ -267,7 +272,7 @@ class Connection(Identified):
         if self._answers.slots:
             self._answers.hurry_last()
         self._doing = route.name
-        self._counters.requests[route.key] += 1
+        route.metrics.count += 1
         client_id = self._client_id if client_size >= 0 else None
         context = Context(self._core, self._services, self, route.version, correlation_id, client_id, self._rights)
         body = frame[pos:]
@@ -306,7 +311,7 @@ class Connection(Identified):
 
     def _take_result(self, route: Route, correlation_id: int, result: object, begun_s: float) -> None:
         if result is None:
-            self._durations[route.key].add(perf_counter() - begun_s)
+            route.metrics.durations.add(perf_counter() - begun_s)
             return
         if isinstance(result, Deferred) and not result.done:
             result.then(self._answers.place(self._answered, route, correlation_id, result, begun_s).finish)
@@ -315,7 +320,7 @@ class Connection(Identified):
             slot.finish(result.value if isinstance(result, Deferred) else result)
         else:
             self._send(route, correlation_id, result.value if isinstance(result, Deferred) else result)
-            self._durations[route.key].add(perf_counter() - begun_s)
+            route.metrics.durations.add(perf_counter() - begun_s)
 
     def _not_offered(self, key_version: int, correlation_id: int) -> None:
         key, version = key_version >> 16, key_version & 0xFFFF
@@ -324,7 +329,7 @@ class Connection(Identified):
             self._close(f"API {key} is not offered in version {version}")
             return
         route = self._routes[API_VERSIONS << 16]
-        self._counters.requests[API_VERSIONS] += 1
+        route.metrics.count += 1
         self._take_result(route, correlation_id, unsupported_version(self.apis), perf_counter())
 
     # Answers.
@@ -342,7 +347,7 @@ class Connection(Identified):
             )
             self._close()
             return
-        self._durations[slot.route.key].add(perf_counter() - slot.begun_s)
+        slot.route.metrics.durations.add(perf_counter() - slot.begun_s)
         size = self._answers.take_ready(slot, self._out)
         if size is None:
             return

@@ -6,16 +6,18 @@ is imported, not when a client meets it.
 
 from __future__ import annotations
 
+from typing import Final
+
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.kafka_wire.errors import MalformedRequest as MalformedRequest
 
-NONE = 0
+NONE: Final = 0
 
-TOPIC_AUTHORIZATION_FAILED = 29
+TOPIC_AUTHORIZATION_FAILED: Final = 29
 """Also what a fetch of an internal topic gets: the one refusal there that clients hand to their user and do not
 retry."""
 
-UNKNOWN_SUBSCRIPTION_ID = 117
+UNKNOWN_SUBSCRIPTION_ID: Final = 117
 """What a client gets that pushes metrics which nobody has asked it for. It has no fault either."""
 
 CODES: dict[Fault, int] = {

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -24,8 +24,8 @@ from halfmoon.kafka_wire import primitives as wire
 if TYPE_CHECKING:
     from halfmoon.core.steps import Slices
 
-FLEXIBLE = 12
-BY_TOPIC_ID = 13
+FLEXIBLE: Final = 12
+BY_TOPIC_ID: Final = 13
 
 SLICE = 1_000
 """Partitions that are read or written in one go by whoever gives others their turn: a millisecond."""
@@ -72,19 +72,19 @@ class Fetched(Struct):
     diverging: tuple[int, int] | None = None
 
 
-_HEAD_V4 = struct.Struct(">iiiib")
+_HEAD_V4: Final = struct.Struct(">iiiib")
 """Replica id, max wait, min bytes, max bytes, isolation level."""
-_HEAD_V15 = struct.Struct(">iiib")
+_HEAD_V15: Final = struct.Struct(">iiib")
 """The replica id became a tagged field."""
-_SESSION = struct.Struct(">ii")
+_SESSION: Final = struct.Struct(">ii")
 
-_WANTED_V4 = struct.Struct(">iqi")
+_WANTED_V4: Final = struct.Struct(">iqi")
 """Partition, fetch offset, max bytes."""
-_WANTED_V5 = struct.Struct(">iqqi")
+_WANTED_V5: Final = struct.Struct(">iqqi")
 """Partition, fetch offset, log start offset (of followers), max bytes."""
-_WANTED_V9 = struct.Struct(">iiqqi")
+_WANTED_V9: Final = struct.Struct(">iiqqi")
 """Partition, leader epoch, fetch offset, log start offset, max bytes."""
-_WANTED_V12 = struct.Struct(">iiqiqi")
+_WANTED_V12: Final = struct.Struct(">iiqiqi")
 """Partition, leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
 
 
@@ -218,15 +218,15 @@ def _skip_forgotten(body: memoryview, pos: int, version: int) -> int:
     return pos
 
 
-_FETCHED_V4 = struct.Struct(">ihqq")
+_FETCHED_V4: Final = struct.Struct(">ihqq")
 """Partition, error code, high watermark, last stable offset."""
-_FETCHED_V5 = struct.Struct(">ihqqq")
+_FETCHED_V5: Final = struct.Struct(">ihqqq")
 """From version 5 on: the log start offset too."""
-_TOP_V7 = struct.Struct(">ihi")
+_TOP_V7: Final = struct.Struct(">ihi")
 """Throttle time, error code, session id: there is no session, so 0."""
-_ABORTED = struct.Struct(">qq")
+_ABORTED: Final = struct.Struct(">qq")
 """Producer id, offset of its first batch."""
-_DIVERGING = struct.Struct(">BBBiqB")
+_DIVERGING: Final = struct.Struct(">BBBiqB")
 """One tagged field, tag 0, 13 bytes: epoch, end offset, no tagged fields within."""
 
 

@@ -14,7 +14,7 @@ Rules: KafkaApis.handleFetchRequest, ReplicaManager.readFromLog.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from halfmoon.adapters.kafka.errors import TOPIC_AUTHORIZATION_FAILED, code, code_of
 from halfmoon.adapters.kafka.fetch_codec import Buffer, FetchBody, Fetched, Wanted, encode, encode_in_slices
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Partition, Topic
     from halfmoon.core.steps import Slices
 
-MAX_RESPONSE_BYTES = 55 << 20
+MAX_RESPONSE_BYTES: Final = 55 << 20
 """No response is larger, except for a first batch that is (Kafka: fetch.max.bytes of the broker)."""
 
 SLICE = 200

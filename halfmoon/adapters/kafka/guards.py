@@ -9,8 +9,7 @@ Without such a plugin no guard is called at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import GeneratorType
+from collections.abc import Callable, Generator
 from typing import Any
 
 from halfmoon.adapters.kafka.protocol import Slices
@@ -151,7 +150,7 @@ def after(answer: object, change: Callable[[Any], Any]) -> object:
         changed = Deferred()
         answer.then(lambda made: changed.complete(made if isinstance(made, Close) else finish(settled(change(made)))))
         return changed
-    if isinstance(answer, GeneratorType):
+    if isinstance(answer, Generator):
         return _after_slices(answer, change)
     return change(answer)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, structs
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from halfmoon.auth.principal_rules import PrincipalRules
     from halfmoon.auth.scram import Login
 
-LOCAL = "LOCAL"
+LOCAL: Final = "LOCAL"
 """How somebody has authenticated, beside the names of SASL's mechanisms."""
-_SIZE = struct.Struct(">i")
+_SIZE: Final = struct.Struct(">i")
 
 
 class Local(Struct, frozen=True):

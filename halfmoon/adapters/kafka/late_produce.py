@@ -7,7 +7,7 @@ any batch of a later request of the connection (Peer.keep).
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.adapters.kafka.produce_checks import (
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Partition
     from halfmoon.core.steps import Slices
 
-logger = logging.getLogger("halfmoon.kafka")
+logger: Final = logging.getLogger("halfmoon.kafka")
 
-APPENDED_AT_ONCE = 100
+APPENDED_AT_ONCE: Final = 100
 """Batches of a request of very many: two milliseconds."""
 
 
@@ -45,8 +45,8 @@ class Late(NamedTuple):
     """A batch that cannot be appended at once."""
 
     stored: Stored
-    partition: Partition
-    records: memoryview
+    partition: "Partition"
+    records: "memoryview"
     why: NotHereYetError | TakesLongError
 
 
@@ -126,8 +126,8 @@ class LateAnswer(Deferred):
                 results.append(stored)
                 late = why
             else:
-                stored.base_offset, stored.append_time_ms, position, stored.start_offset, _ = produced
-                self._position = max(self._position, position)
+                stored.take(produced)
+                self._position = max(self._position, produced.position)
                 results.append(stored)
                 return
         except BrokerError as error:
@@ -173,8 +173,8 @@ class LateAnswer(Deferred):
             except (NotHereYetError, TakesLongError) as again:
                 why = again
                 continue
-            stored.base_offset, stored.append_time_ms, position, stored.start_offset, _ = produced
-            self._position = max(self._position, position)
+            stored.take(produced)
+            self._position = max(self._position, produced.position)
             return
 
     def _appended(self, _: None) -> None:

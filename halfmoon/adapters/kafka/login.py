@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
+from halfmoon.adapters.kafka import protocol
 from halfmoon.adapters.kafka.errors import code
-from halfmoon.adapters.kafka.protocol import SaslAuthenticateResponse, SaslHandshakeResponse
 from halfmoon.adapters.kafka.registry import Deferred
 from halfmoon.auth.errors import AuthenticationError
 from halfmoon.auth.exchange import Later
@@ -181,9 +181,9 @@ class Authenticating:
         """The answer to SaslHandshake."""
         sasl = self._sasl
         if self.state is State.IN and not self._may_begin_again():
-            return SaslHandshakeResponse(error_code=code(Fault.ILLEGAL_SASL_STATE), mechanisms=self.mechanisms)
+            return protocol.SaslHandshakeResponse(error_code=code(Fault.ILLEGAL_SASL_STATE), mechanisms=self.mechanisms)
         if mechanism not in sasl.mechanisms:
-            answer = SaslHandshakeResponse(
+            answer = protocol.SaslHandshakeResponse(
                 error_code=code(Fault.UNSUPPORTED_SASL_MECHANISM), mechanisms=self.mechanisms
             )
             deferred = Deferred()
@@ -194,7 +194,7 @@ class Authenticating:
         self._exchange = sasl.begin(mechanism) if same else None
         self._mechanism = mechanism
         self.state = State.TOKENS if version else State.RAW
-        return SaslHandshakeResponse(error_code=0, mechanisms=self.mechanisms)
+        return protocol.SaslHandshakeResponse(error_code=0, mechanisms=self.mechanisms)
 
     def _may_begin_again(self) -> bool:
         return (
@@ -204,7 +204,7 @@ class Authenticating:
     def authenticate(self, token: bytes) -> object:
         """The answer to SaslAuthenticate."""
         if self.state is not State.TOKENS:
-            return SaslAuthenticateResponse(
+            return protocol.SaslAuthenticateResponse(
                 error_code=code(Fault.ILLEGAL_SASL_STATE), error_message="SaslHandshake comes first"
             )
         deferred = Deferred()
@@ -213,11 +213,13 @@ class Authenticating:
             if answer is None:
                 message = f"authentication failed with SASL mechanism {self._mechanism}"
                 deferred.complete(
-                    SaslAuthenticateResponse(error_code=code(Fault.SASL_AUTHENTICATION_FAILED), error_message=message)
+                    protocol.SaslAuthenticateResponse(
+                        error_code=code(Fault.SASL_AUTHENTICATION_FAILED), error_message=message
+                    )
                 )
             else:
                 session_ms = self._session_ms if self.state is State.IN else 0
-                deferred.complete(SaslAuthenticateResponse(auth_bytes=answer, session_lifetime_ms=session_ms))
+                deferred.complete(protocol.SaslAuthenticateResponse(auth_bytes=answer, session_lifetime_ms=session_ms))
 
         self.step(token, done)
         return deferred

@@ -5,7 +5,7 @@ Rules: KafkaApis.handleProduceRequest.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.lookup import partition_of
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from halfmoon.adapters.tcp.core import Core
     from halfmoon.core.catalog.topics import Partition, Topic
 
-KNOWS_ABORTABLE = 11
-LOW_ATTRIBUTES_AT = 22
+KNOWS_ABORTABLE: Final = 11
+LOW_ATTRIBUTES_AT: Final = 22
 """Of a batch: the byte that says whether it is a transaction's."""
-ALL = -1
+ALL: Final = -1
 """acks: of every replica that is in sync."""
-REPLICAS = 1
+REPLICAS: Final = 1
 """Of each partition."""
-ADDS_PARTITIONS = 12
+ADDS_PARTITIONS: Final = 12
 """From this version on a transactional batch adds its partition to the transaction (KIP-890)."""
 
 
@@ -137,7 +137,7 @@ def refuse(core: Core, stored: Stored, error: BrokerError) -> None:
 
 
 def refused(index: int, error: BrokerError) -> Stored:
-    return Stored(index, code(error.fault), -1, -1, -1, error.message)
+    return Stored(index, code(error.fault), -1, -1, -1, error.message, error.records)
 
 
 def lost(results: Results, error: BrokerError) -> Results:

@@ -12,59 +12,100 @@ Schemas: ProduceRequest.json, ProduceResponse.json. The records of a request sta
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Final
 
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.kafka_wire import primitives as wire
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from halfmoon.core.append_types import Produced
     from halfmoon.core.steps import Slices
 
-FLEXIBLE = 9
-BY_TOPIC_ID = 13
+FLEXIBLE: Final = 9
+BY_TOPIC_ID: Final = 13
 
-FEW = 200
+FEW: Final = 200
 """Topics and batches of a request that is handled in one turn."""
 SLICE = 1_000
 """Of those that are read or written in one go: less than a millisecond."""
 
-_ACKS_TIMEOUT = struct.Struct(">hi")
-_PART = struct.Struct(">ii")
+_ACKS_TIMEOUT: Final = struct.Struct(">hi")
+_SINGLE: Final = struct.Struct(">hhiih")
+"""Before version 9, of a request for one topic: length of the transactional id, acks, timeout, count of topics, length
+of the topic's name."""
+_SINGLE_PART: Final = struct.Struct(">iii")
+"""Count of partitions, index of the one, size of its records."""
+_SINGLE_V9: Final = struct.Struct(">BhiBB")
+"""From version 9 on: the same as `_SINGLE`; numbers of less than 128 are one byte."""
+_SINGLE_PART_V9: Final = struct.Struct(">Bi")
+"""Count of partitions, index of the one."""
+_SINGLE_BYTES: Final = _SINGLE.size
+_SINGLE_PART_BYTES: Final = _SINGLE_PART.size
+_SINGLE_V9_BYTES: Final = _SINGLE_V9.size
+_SINGLE_PART_V9_BYTES: Final = _SINGLE_PART_V9.size
+_PART: Final = struct.Struct(">ii")
 """Partition index and the size of its records, before version 9."""
-_STORED_V3 = struct.Struct(">ihqq")
+_STORED_V3: Final = struct.Struct(">ihqq")
 """Index, error code, base offset, log append time."""
-_STORED_V5 = struct.Struct(">ihqqq")
+_STORED_V5: Final = struct.Struct(">ihqqq")
 """From version 5 on: the log start offset too."""
-_NO_ERRORS_V8 = b"\x00\x00\x00\x00\xff\xff"
+_NO_ERRORS_V8: Final = b"\x00\x00\x00\x00\xff\xff"
 """No record errors, null message."""
-_NO_ERRORS_V9 = b"\x01\x00\x00"
+_NO_ERRORS_V9: Final = b"\x01\x00\x00"
 """The same, compact, and no tagged fields."""
-_NO_THROTTLING = (b"\x00\x00\x00\x00", b"\x00\x00\x00\x00\x00")
+_ONE: Final[tuple[bytes, ...]] = (b"\x00\x00\x00\x01", b"\x02")
+"""An array of one element, before version 9 and from then on."""
+_NO_THROTTLING: Final[tuple[bytes, ...]] = (b"\x00\x00\x00\x00", b"\x00\x00\x00\x00\x00")
 """Before version 9, and from then on with no tagged fields."""
 
 Batches = list[tuple[int, memoryview | None]]
 """Partition index and its records."""
 
 
-class ProduceBody(NamedTuple):
-    """A parsed request. A topic is known by its name, or from version 13 on by its id (16 bytes)."""
+class ProduceBody:
+    """A parsed request."""
 
-    transactional_id: str | None
-    acks: int
-    topics: list[tuple[str | bytes, Batches]]
+    __slots__ = ("acks", "topics", "transactional_id")
+
+    def __init__(self, transactional_id: str | None, acks: int, topics: list[tuple[str | bytes, Batches]]) -> None:
+        """A topic is known by its name, or from version 13 on by its id (16 bytes)."""
+        self.transactional_id = transactional_id
+        self.acks = acks
+        self.topics = topics
 
 
-class Stored(Struct):
-    """What became of one partition's batch. `error_code` 0: appended."""
+class Stored:
+    """What became of one partition's batch."""
 
-    index: int
-    error_code: int
-    base_offset: int
-    append_time_ms: int
-    start_offset: int
-    message: str | None
+    __slots__ = ("append_time_ms", "base_offset", "error_code", "index", "message", "records", "start_offset")
+
+    def __init__(
+        self,
+        index: int,
+        error_code: int,
+        base_offset: int,
+        append_time_ms: int,
+        start_offset: int,
+        message: str | None,
+        records: Sequence[int] = (),
+    ) -> None:
+        """`error_code` 0: appended. `records`: places in the batch of those that alone are at fault (KIP-467): its
+        clients may send the others again."""
+        self.index = index
+        self.error_code = error_code
+        self.base_offset = base_offset
+        self.append_time_ms = append_time_ms
+        self.start_offset = start_offset
+        self.message = message
+        self.records = records
+
+    def take(self, produced: Produced) -> None:
+        """It was appended."""
+        self.base_offset = produced.base_offset
+        self.append_time_ms = produced.append_ms
+        self.start_offset = produced.start_offset
 
 
 Results = list[tuple[str | bytes, list[Stored]]]
@@ -78,7 +119,8 @@ def parse(body: memoryview, version: int, most: int = wire.MAX_ELEMENTS) -> Prod
     """Read a request's body; the records stay views into it. Raises MalformedRequest; with `most` FEW also
     ManyBatchesError."""
     try:
-        return _parse(body, version, most)
+        single = _parse_single(body, version)
+        return _parse(body, version, most) if single is None else single
     except wire.TRUNCATED:
         raise MalformedRequest("the request ends before its last field") from None
 
@@ -87,10 +129,11 @@ def parse_in_slices(body: memoryview, version: int) -> Slices[ProduceBody]:
     """The same with pauses, which `body` must outlive. Raises MalformedRequest."""
     flexible = version >= FLEXIBLE
     try:
-        transactional_id, acks, elements, pos = _parse_head(body, flexible)
+        transactional_id, acks, topic_count, pos = _parse_head(body, flexible)
         topics: list[tuple[str | bytes, Batches]] = []
+        elements = topic_count
         left = SLICE
-        for _ in range(elements):
+        for _ in range(topic_count):
             if elements > wire.MAX_ELEMENTS:
                 raise wire.too_many_elements()
             key, pos = _parse_key(body, pos, version)
@@ -115,6 +158,44 @@ def parse_in_slices(body: memoryview, version: int) -> Slices[ProduceBody]:
     except wire.TRUNCATED:
         raise MalformedRequest("the request ends before its last field") from None
     return ProduceBody(transactional_id, acks, topics)
+
+
+def _parse_single(body: memoryview, version: int) -> ProduceBody | None:
+    """A request with one batch and nothing unusual, as those who send them one by one do; of any other None. It knows
+    some lengths beforehand, so it takes a quarter less time."""
+    limit = len(body)
+    if limit < _SINGLE_BYTES + _SINGLE_PART_BYTES:
+        return None
+    if version < FLEXIBLE:
+        id_size, acks, _, topics, size = _SINGLE.unpack_from(body)
+        name_at = _SINGLE_BYTES
+        at = name_at + size
+        if id_size != -1 or topics != 1 or size < 0 or at + _SINGLE_PART_BYTES > limit:
+            return None
+        partitions, index, records = _SINGLE_PART.unpack_from(body, at)
+        begin = at + _SINGLE_PART_BYTES
+        end = begin + records
+        if partitions != 1 or records < 0 or end != limit:
+            return None
+    else:
+        null_id, acks, _, topics, size = _SINGLE_V9.unpack_from(body)
+        name_at = _SINGLE_V9_BYTES
+        at = name_at + size - 1
+        if version >= BY_TOPIC_ID:
+            name_at -= 1  # an id has no length
+            at = name_at + wire.UUID_SIZE
+        elif not 0 < size < 0x80:
+            return None
+        if null_id or topics != 2 or at + _SINGLE_PART_V9_BYTES >= limit:
+            return None
+        partitions, index = _SINGLE_PART_V9.unpack_from(body, at)
+        records, begin = wire.uvarint(body, at + _SINGLE_PART_V9_BYTES)
+        end = begin + records - 1
+        if partitions != 2 or records == 0 or end + 3 != limit or body[end] or body[end + 1] or body[end + 2]:
+            return None  # the three say that there are no tagged fields
+    key: str | bytes
+    key = bytes(body[name_at:at]) if version >= BY_TOPIC_ID else wire.text(body, name_at, at - name_at)[0]
+    return ProduceBody(None, acks, [(key, [(index, body[begin:end])])])
 
 
 def _parse_head(body: memoryview, flexible: bool) -> tuple[str | None, int, int, int]:
@@ -200,15 +281,19 @@ def encode(results: Results, version: int) -> bytes:
     The tagged fields of version 10 (current leader, node endpoints) are for errors that a single node does not have.
     """
     flexible = version >= FLEXIBLE
-    out = [wire.encode_array_size(len(results), flexible)]
+    out = [_array_size(len(results), flexible)]
     for key, stored in results:
         out.append(wire.encode_string(key, flexible) if isinstance(key, str) else key)
-        out.append(wire.encode_array_size(len(stored), flexible))
+        out.append(_array_size(len(stored), flexible))
         _encode_parts(out, stored, version)
         if flexible:
             out.append(b"\x00")
     out.append(_NO_THROTTLING[flexible])
     return b"".join(out)
+
+
+def _array_size(count: int, flexible: bool) -> bytes:
+    return _ONE[flexible] if count == 1 else wire.encode_array_size(count, flexible)
 
 
 def encode_in_slices(results: Results, version: int) -> Slices[bytes]:
@@ -243,6 +328,18 @@ def _encode_parts(out: list[bytes], stored: list[Stored], version: int) -> None:
             _STORED_V5.pack(part.index, part.error_code, part.base_offset, part.append_time_ms, part.start_offset)
         )
         if flexible:
-            out.append(_NO_ERRORS_V9 if message is None else b"\x01" + wire.encode_string(message, True) + b"\x00")
+            if message is None:
+                out.append(_NO_ERRORS_V9)
+            else:
+                out.append(_encode_records(part.records, True) + wire.encode_string(message, True) + b"\x00")
         elif version >= 8:
-            out.append(_NO_ERRORS_V8 if message is None else b"\0\0\0\0" + wire.encode_string(message, False))
+            if message is None:
+                out.append(_NO_ERRORS_V8)
+            else:
+                out.append(_encode_records(part.records, False) + wire.encode_string(message, False))
+
+
+def _encode_records(records: Sequence[int], flexible: bool) -> bytes:
+    """Places of single records, each with no message of its own."""
+    none = b"\x00\x00" if flexible else b"\xff\xff"
+    return wire.encode_array_size(len(records), flexible) + b"".join(wire.INT32.pack(place) + none for place in records)

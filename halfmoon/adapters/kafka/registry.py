@@ -5,14 +5,14 @@ connection waits for; so handlers run in tests without a network, and answers le
 whatever finishes first. One that may have thousands of elements to deal with is a generator function (`Api.sliced`,
 docs/decisions/0128-requests-in-slices.md).
 
-One module per API stands in `api/`, named after its key; importing that package registers them all (`api.registered`).
-What ApiVersions advertises is exactly what is registered here, but for an API of our own.
+One module per API stands in `api/`, named after its key; `api/table.py` lists them all (`api.registered`). What
+ApiVersions advertises is exactly what is listed there, but for an API of our own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from inspect import isgeneratorfunction
+from importlib import import_module
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -133,17 +133,29 @@ class Peer(Protocol):
         """The request needs nothing any more that was kept for it, but for what the log has yet to write."""
 
 
-class Context(Struct):
+class Context:
     """One request, as a handler sees it."""
 
-    core: Core
-    services: Services
-    peer: Peer
-    api_version: int
-    correlation_id: int
-    client_id: str | None
-    rights: Rights | None = None
-    """What the client may do; None: everything."""
+    __slots__ = ("api_version", "client_id", "core", "correlation_id", "peer", "rights", "services")
+
+    def __init__(
+        self,
+        core: Core,
+        services: Services,
+        peer: Peer,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        rights: Rights | None = None,
+    ) -> None:
+        """`rights`: what the client may do; None: everything."""
+        self.core = core
+        self.services = services
+        self.peer = peer
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.rights = rights
 
     def check(self, operation: str, resource_type: str, resource: str) -> None:
         """Raises BrokerError where it is refused."""
@@ -195,6 +207,32 @@ class Context(Struct):
         return deferred
 
 
+Handler = Callable[[Context, Any], object]
+"""What answers the requests of an API, see `Api`."""
+
+
+class OnDemand:
+    """The function `handle` of a module that is imported when it is first needed."""
+
+    __slots__ = ("_handle", "module")
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+        self._handle: Handler | None = None
+
+    def load(self) -> Handler:
+        handle: Handler = import_module(self.module).handle
+        self._handle = handle
+        return handle
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._handle is not None
+
+    def __call__(self, context: Context, request: Any) -> object:
+        return (self._handle or self.load())(context, request)
+
+
 class Api(Struct, frozen=True):
     """One registered API.
 
@@ -207,7 +245,7 @@ class Api(Struct, frozen=True):
     name: str
     min_version: int
     max_version: int
-    handler: Callable[[Context, Any], object]
+    handler: Handler
     raw: bool
     own: bool
     """It is no API of Kafka's, and not advertised."""
@@ -231,35 +269,6 @@ class ApiTable:
         self.features = tuple(features({key: each.max_version for key, each in by_key.items()}))
         self.answers: dict[tuple[int, int], bytes] = {}
         """ApiVersions' answers by version and error code, made when they are needed."""
-
-
-APIS: dict[int, Api] = {}
-"""By key. It is complete once the package `api` is imported, which every handler is part of; others ask
-`api.registered`."""
-
-
-def api(
-    key: int,
-    name: str,
-    min_version: int,
-    max_version: int,
-    *,
-    raw: bool = False,
-    own: bool = False,
-    service: type[Any] | tuple[type[Any], ...] = (),
-    any_of: tuple[type[Any], ...] = (),
-) -> Callable[[Callable[[Context, Any], object]], Callable[[Context, Any], object]]:
-    """Register the decorated function for an API key. `service`: what it needs; `any_of`: of these, one at least.
-    Registering a key twice is a programmer's error."""
-
-    def register(handler: Callable[[Context, Any], object]) -> Callable[[Context, Any], object]:
-        assert key not in APIS, f"API {key} is registered twice"
-        services = service if isinstance(service, tuple) else (service,)
-        sliced = isgeneratorfunction(handler)
-        APIS[key] = Api(key, name, min_version, max_version, handler, raw, own, services, any_of, sliced)
-        return handler
-
-    return register
 
 
 def offered(apis: Mapping[int, Api], services: Services) -> dict[int, Api]:

@@ -75,7 +75,7 @@ class Server(Listener):
             if each.key in apis:
                 raise StartError(f"API {each.key} ({each.name}) of a plugin: {apis[each.key].name} has this key")
             apis[each.key] = each
-        self.routes = build_routes(apis)
+        self.routes = build_routes(apis, self.counters.requests)
         if access is not None:
             self.routes = guarded(self.routes, (each.key for each in more_apis))
         if self.audit is not None:

@@ -9,10 +9,9 @@ broker that dies: each topic, partition or rule of a request is changed for itse
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
-from types import GeneratorType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from halfmoon.adapters.kafka.protocol import (
     LARGE_BYTES,
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
     from halfmoon.adapters.kafka.routes import Route
 
 
-STEPS_AT_ONCE = 8
+STEPS_AT_ONCE: Final = 8
 """Of the handler of a short request: most end within them, and are answered as those that work in no slices."""
-AT_ONCE_S = 0.001
+AT_ONCE_S: Final = 0.001
 """… unless they take longer than this, as where a topic of 10,000 partitions is made."""
 
 
@@ -75,7 +74,7 @@ class InSlices:
         if len(body) > LARGE_BYTES:
             return self._begin_answer(route, _handle(route, context, body, handle), until, may_wait=True)
         work = handle(context, body if route.raw else decode_request(route.key, route.version, body))
-        if not isinstance(work, GeneratorType):
+        if not isinstance(work, Generator):
             return work
         round_time = self._slicing.round_time()
         at_once_until = min(until, round_time.now() + AT_ONCE_S)
@@ -102,26 +101,26 @@ class InSlices:
             self.busy = False
             answer.hurry = None
             if isinstance(result, Deferred):
-                result.then(write)
+                result.then(partial(self._write, route, answer, until))
                 if not result.done and result.hurry is not None:
                     answer.hurry = partial(_hurry, result)
                     if in_a_hurry:
                         _hurry(result)
             else:
-                write(result)
+                self._write(route, answer, until, result)
             self._on_handled()
-
-        def write(value: object) -> None:
-            if self._gone:
-                return
-            if route.raw or value is None or isinstance(value, Close):
-                answer.complete(value)
-            else:
-                self._begin(encode_response_slices(route.version, value), answer.complete, until)
 
         answer.hurry = hurry
         self._begin(work, handled, until, may_wait=may_wait)
         return answer
+
+    def _write(self, route: Route, answer: Deferred, until: float, value: object) -> None:
+        if self._gone:
+            return
+        if route.raw or value is None or isinstance(value, Close):
+            answer.complete(value)
+        else:
+            self._begin(encode_response_slices(route.version, value), answer.complete, until)
 
     def _begin(self, work: Slices[Any], done: Callable[[Any], None], until: float, *, may_wait: bool = False) -> None:
         self._jobs = [job for job in self._jobs if job.goes_on]
@@ -151,6 +150,6 @@ def _handle(
 
 def settled(result: object) -> Slices[object]:
     """What a handler returns, whether it works in slices or not."""
-    if isinstance(result, GeneratorType):
+    if isinstance(result, Generator):
         result = yield from result
     return result

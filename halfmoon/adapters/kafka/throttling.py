@@ -24,9 +24,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from types import GeneratorType
-from typing import Any
+from collections.abc import Callable, Generator
+from typing import Any, Final
 
 from halfmoon.adapters.kafka.fetch_codec import encode as encode_fetch
 from halfmoon.adapters.kafka.protocol import Slices
@@ -35,15 +34,15 @@ from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, PRODUCE, Route
 from halfmoon.kafka_wire import primitives as wire
 from halfmoon.services.quotas.service import CONSUMED, MUTATIONS, PRODUCED, REQUEST_TIME, Quotas, Throttle
 
-log = logging.getLogger("halfmoon.kafka")
+log: Final = logging.getLogger("halfmoon.kafka")
 
 METADATA, DESCRIBE_TOPIC_PARTITIONS = 3, 75
-SHARE_FETCH = 78
-_FIRST_IN_METADATA = 3
+SHARE_FETCH: Final = 78
+_FIRST_IN_METADATA: Final = 3
 """From this version on, Metadata's answer begins with the throttle time."""
-_FLEXIBLE_PRODUCE = 9
+_FLEXIBLE_PRODUCE: Final = 9
 
-NANOS_TO_PERCENT = 100 / 1e9
+NANOS_TO_PERCENT: Final = 100 / 1e9
 
 
 class Throttling:
@@ -60,7 +59,7 @@ class Throttling:
         client_id, user = context.client_id or "", context.peer.principal.name
         started_ns = time.perf_counter_ns()
         result = route.handler(context, request)
-        if isinstance(result, GeneratorType):
+        if isinstance(result, Generator):
             return self._in_slices(route, client_id, user, result, mute)
         if route.key == API_VERSIONS:
             return result
@@ -82,13 +81,14 @@ class Throttling:
         spent_ns = 0
         while True:
             started_ns = time.perf_counter_ns()
+            over = False
             try:
                 next(work)
             except StopIteration as end:
-                result = end.value
+                result, over = end.value, True
+            spent_ns += time.perf_counter_ns() - started_ns
+            if over:
                 break
-            finally:
-                spent_ns += time.perf_counter_ns() - started_ns
             yield
         self._quotas.record(REQUEST_TIME, client_id, spent_ns * NANOS_TO_PERCENT, user)
         return _after(result, lambda value: self._answer(route, client_id, user, value, mute))

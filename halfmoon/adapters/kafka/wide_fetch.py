@@ -7,7 +7,7 @@ before the request was parked. What wakes it only says that it is to be read ane
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from halfmoon.adapters.kafka.errors import MalformedRequest, code
 from halfmoon.adapters.kafka.fetch_codec import Buffer, encode, parse_in_slices
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from halfmoon.core.hold import Held
     from halfmoon.core.steps import Slices
 
-log = logging.getLogger("halfmoon.kafka")
+log: Final = logging.getLogger("halfmoon.kafka")
 
-WIDE_BYTES = 12 << 10
+WIDE_BYTES: Final = 12 << 10
 """Of a request's body: some 400 partitions."""
 
-FULL_FETCH_EPOCHS = (0, -1)
+FULL_FETCH_EPOCHS: Final[tuple[int, ...]] = (0, -1)
 """Session epochs that ask for everything: 0 would like a session, -1 ends one or wants none."""
 
 

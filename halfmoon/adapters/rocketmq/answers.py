@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.faults import code_of
@@ -22,7 +22,7 @@ class Answer(NamedTuple):
     body: bytes | Sequence[bytes | memoryview] = b""
 
 
-DONE = Answer()
+DONE: Final = Answer()
 
 
 def refusal(error: Refused | BrokerError) -> Answer:

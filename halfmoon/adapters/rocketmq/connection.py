@@ -15,7 +15,7 @@ import logging
 import struct
 from collections.abc import Mapping
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from halfmoon.adapters.rocketmq import access
 from halfmoon.adapters.rocketmq.answers import Answer, refusal
@@ -44,29 +44,29 @@ if TYPE_CHECKING:
     from halfmoon.adapters.tcp.listener import Listener
     from halfmoon.auth.principal_rules import PrincipalRules
 
-MAX_UNANSWERED = 8_192
+MAX_UNANSWERED: Final = 8_192
 """Requests of one connection that may wait for the log: an asynchronous producer has thousands in the air."""
-MAX_WORKED_OUT = 8
+MAX_WORKED_OUT: Final = 8
 """What one connection may have worked out in threads, which all connections share: so many pulls, or two queries, whose
 answers may take 8 MiB each."""
-ASK_TIMEOUT_S = 10.0
+ASK_TIMEOUT_S: Final = 10.0
 """A client that has not answered by then does not any more."""
-LONGEST_CLIENT_ID = 1_000
-REQUEST_COST = 512
+LONGEST_CLIENT_ID: Final = 1_000
+REQUEST_COST: Final = 512
 """What a request counts for in a turn (`CONTROL_TURN_BYTES`), besides an eighth of its bytes: a turn is some 120 small
 requests, or half a megabyte of large ones, and takes about five milliseconds."""
-UNKNOWN = -1
+UNKNOWN: Final = -1
 """Counts requests of codes that are not offered."""
-MAX_ASKED = 1_000
+MAX_ASKED: Final = 1_000
 """Questions to one client that may wait for its answer."""
 
-_SIZE = struct.Struct(">i")
+_SIZE: Final = struct.Struct(">i")
 
 
 class Connection(Identified):
     """One accepted connection. Everything runs in the loop's thread."""
 
-    log = logging.getLogger("halfmoon.rocketmq")
+    log: ClassVar[logging.Logger] = logging.getLogger("halfmoon.rocketmq")
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class Connection(Identified):
             return
         code = command.code
         route = self._requests.get(code)
-        self._counters.requests[code if route is not None else UNKNOWN] += 1
+        self._counters.requests[code if route is not None else UNKNOWN].count += 1
         if route is None or self._port not in route.port:
             self._counters.errors += 1
             self.reply(command, Answer(Code.REQUEST_CODE_NOT_SUPPORTED, remark=f"request code {code} is not supported"))
@@ -231,7 +231,7 @@ class Connection(Identified):
 
     def took(self, code: int, begun_s: float) -> None:
         """A request that came at `begun_s` is answered."""
-        self._counters.durations[code].add(perf_counter() - begun_s)
+        self._counters.requests[code].durations.add(perf_counter() - begun_s)
 
     def _is_local(self) -> bool:
         return self.peer_host == "::1" or self.peer_host.startswith("127.")

@@ -8,7 +8,7 @@ order, and guessing takes its time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.signatures import LARGE_BODY_BYTES, Claim, Signatures
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from halfmoon.auth.principal_rules import PrincipalRules
     from halfmoon.remoting.command import Command
 
-SIGNATURE = "SIGNATURE"
+SIGNATURE: Final = "SIGNATURE"
 """How its clients say who they are."""
-NOT_LET_IN = Answer(Code.NO_PERMISSION, remark="authentication failed: the request is not signed by a user")
+NOT_LET_IN: Final = Answer(Code.NO_PERMISSION, remark="authentication failed: the request is not signed by a user")
 """The same whatever the reason, with RocketMQ's code (AuthenticationPipeline)."""
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, bisect_right
+from typing import Final
 
 from halfmoon.adapters.rocketmq.answers import Answer, refusal
 from halfmoon.adapters.rocketmq.filters import Filter
@@ -21,17 +22,17 @@ from halfmoon.errors import BrokerError, Fault
 from halfmoon.remoting.codes import Code
 from halfmoon.services.common.leaving_out import LeavingOut
 
-log = logging.getLogger("halfmoon.rocketmq")
+log: Final = logging.getLogger("halfmoon.rocketmq")
 
-MAX_HELD = 4_096
+MAX_HELD: Final = 4_096
 """Pulls of one connection that may wait: one message may wake them all."""
-MAX_HELD_CHARACTERS = 128 << 10
+MAX_HELD_CHARACTERS: Final = 128 << 10
 """Of the expressions that they wait with. A compiled one takes up to a hundred times as much."""
-WINDOWS_AT_ONCE = 4
+WINDOWS_AT_ONCE: Final = 4
 """So many windows without a match are looked at before a pull is answered."""
 
 FOUND, NO_MATCH, NOTHING, MOVED = "FOUND", "NO_MATCHED_MESSAGE", "OFFSET_OVERFLOW_ONE", "OFFSET_OVERFLOW_BADLY"
-TOO_SMALL = "OFFSET_TOO_SMALL"
+TOO_SMALL: Final = "OFFSET_TOO_SMALL"
 
 
 class Pull:

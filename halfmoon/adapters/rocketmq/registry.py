@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from enum import Flag, auto
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -31,16 +31,16 @@ from halfmoon.remoting.errors import MalformedJson
 from halfmoon.services.audit.lines import Who
 from halfmoon.services.common.services import Services
 
-QUERY_SHARE = 4
+QUERY_SHARE: Final = 4
 """What a request counts for in connection.MAX_WORKED_OUT that may read anything."""
-LONGEST_GROUP = 255
+LONGEST_GROUP: Final = 255
 """Validators.CHARACTER_MAX_LENGTH."""
-MOST_JSON_BYTES = 2 << 20
+MOST_JSON_BYTES: Final = 2 << 20
 """Of a body that is JSON: reading so much takes 10 ms …"""
-MOST_JSON_OBJECTS = 12_500
+MOST_JSON_OBJECTS: Final = 12_500
 """… unless it consists of empty objects: 700,000 took half a second. A heartbeat's 12,000 are the most that anybody
 needs: 1,000 groups consumed, 1,000 produced, 10,000 subscriptions."""
-_INT64 = range(-(1 << 63), 1 << 63)
+_INT64: Final = range(-(1 << 63), 1 << 63)
 
 Body = TypeVar("Body", bound=Struct)
 
@@ -60,7 +60,7 @@ class Peer(Client, Protocol):
     """Identifies the connection to the hold service."""
     principal: Principal
     """Who has sent the last request."""
-    log: logging.Logger
+    log: ClassVar[logging.Logger]
     client_id: str
     """As its heartbeats say."""
     born_header: bytes

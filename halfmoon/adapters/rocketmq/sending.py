@@ -45,6 +45,10 @@ _ONE_AT_A_TIME = frozenset((*DELAYS, TRANSACTION))
 _LOOKED_AT = frozenset((*TIMERS, TRANSACTION))
 
 
+Made = tuple[bytearray, int]
+"""A record batch, and how many messages it has."""
+
+
 class Sent(NamedTuple):
     """A request to send, as both its headers say it."""
 
@@ -110,7 +114,7 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
         if not used.isdisjoint(_LOOKED_AT):
             _check_features(call, sent, used, text)
         made, count = node.records.one(Message(text, body, sent.flag), sent.born_ms, more, more_count), 1
-    core, records, sender = node.core, memoryview(bytearray(made)), call.rights
+    core, records, sender = node.core, memoryview(made), call.rights
     try:
         produced = core.append(partition, records, core.clock.wall_ms(), sender=sender)
     except (NotHereYetError, TakesLongError):
@@ -124,15 +128,15 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
     return None
 
 
-def _make_batch(call: Call, sent: Sent, data: bytes, more: bytes, more_count: int) -> Pauses[tuple[bytes, int]]:
+def _make_batch(call: Call, sent: Sent, data: bytes, more: bytes, more_count: int) -> Pauses[Made]:
     yield from _check_batch(call, sent, data)
     return (yield from call.node.records.batch(data, sent.born_ms, more, more_count))
 
 
-def _store_many(call: Call, partition: Partition, making: Pauses[tuple[bytes, int]]) -> Slices[tuple[Produced, str]]:
+def _store_many(call: Call, partition: Partition, making: Pauses[Made]) -> Slices[tuple[Produced, str]]:
     """Store a batch of more messages than are done at once. Where, and the ids of all of them."""
     made, count = yield from making
-    produced = yield from _append(call.core, partition, memoryview(bytearray(made)), call.rights)
+    produced = yield from _append(call.core, partition, memoryview(made), call.rights)
     return produced, (yield from _message_ids(call, partition, produced, count))
 
 

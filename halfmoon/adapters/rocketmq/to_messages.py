@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from halfmoon.adapters.rocketmq import names
 from halfmoon.adapters.rocketmq.to_records import BORN_HOST, FLAG, KEYS, SYSTEM_FLAGS, UNIQ_KEY
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
+from halfmoon.core.gil import EVERY, let_others_run
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batch_header import BatchHeader
 from halfmoon.core.records.record_codec import Headers, varint, varlong
@@ -43,29 +44,29 @@ from halfmoon.remoting.message import (
 from halfmoon.schema.group_topics import DEAD_LETTER_PREFIX, giving_up_group
 from halfmoon.services.topic_configs import ROCKETMQ_BODY, VERBATIM
 
-OMITTED = b"HALFMOON_OMITTED"
-CLUSTER = b"CLUSTER"
+OMITTED: Final = b"HALFMOON_OMITTED"
+CLUSTER: Final = b"CLUSTER"
 RECONSUME_TIMES, RETRY_LIMIT = b"RECONSUME_TIME", b"MAX_RECONSUME_TIMES"
 RETRY_TOPIC, ORIGIN = b"RETRY_TOPIC", b"ORIGIN_MESSAGE_ID"
 DELAYED, BORN_MS = b"halfmoon.delayed", b"halfmoon.original-timestamp"
 PRODUCER_GROUP, CHECK_TIMES = b"PGROUP", b"TRAN_CHECK_TIMES"
 REAL_TOPIC, REAL_QUEUE = b"REAL_TOPIC", b"REAL_QID"
-OMITTED_ROOM = 256
+OMITTED_ROOM: Final = 256
 """Bytes for HALFMOON_OMITTED and the names in it."""
-UNIQ_ROOM = 128
+UNIQ_ROOM: Final = 128
 
-_INTO_FIELDS = frozenset((FLAG, BORN_HOST, SYSTEM_FLAGS, RECONSUME_TIMES, RETRY_LIMIT, DELAYED, BORN_MS))
+_INTO_FIELDS: Final = frozenset((FLAG, BORN_HOST, SYSTEM_FLAGS, RECONSUME_TIMES, RETRY_LIMIT, DELAYED, BORN_MS))
 
-_UNIQ = b"\x10" + UNIQ_KEY
+_UNIQ: Final = b"\x10" + UNIQ_KEY
 """How a record's headers begin whose first is UNIQ_KEY."""
-_UNIQ_PROPERTY = UNIQ_KEY + properties.BETWEEN
-_HEAD = struct.Struct(">iIIiiqqiq")
-_BEHIND = struct.Struct(">iqi")
-_INT64 = struct.Struct(">q")
-_INT16 = struct.Struct(">h")
+_UNIQ_PROPERTY: Final = UNIQ_KEY + properties.BETWEEN
+_HEAD: Final = struct.Struct(">iIIiiqqiq")
+_BEHIND: Final = struct.Struct(">iqi")
+_INT64: Final = struct.Struct(">q")
+_INT16: Final = struct.Struct(">h")
 _pack_head, _pack_behind, _pack_int16 = _HEAD.pack, _BEHIND.pack, _INT16.pack
-_REMEMBERED = 4_096
-_REMEMBERED_BYTES = 1_024
+_REMEMBERED: Final = 4_096
+_REMEMBERED_BYTES: Final = 1_024
 
 Wanted = Sequence[tuple[int, record_codec.Record]]
 
@@ -140,6 +141,8 @@ class MessageWriter:
         at = 0
         for nth in range(count):
             index = nth
+            if nth % EVERY == EVERY - 1:
+                let_others_run()
             if rows is not None and bounds is not None:
                 index = rows[nth]
                 at = bounds[index]

@@ -11,10 +11,10 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.core.records.batch_header import MAGIC, BatchHeader, assemble
+from halfmoon.core.records.batch_header import plain_batch
 from halfmoon.core.records.compression import LZ4, ZSTD, decompress
 from halfmoon.core.records.record_codec import put_varint
 from halfmoon.core.steps import Pauses
@@ -26,17 +26,17 @@ from halfmoon.remoting.message import CODEC_MASK, COMPRESSED
 UNIQ_KEY, KEYS, SHARDING_KEY, TRANSACTION = b"UNIQ_KEY", b"KEYS", b"__SHARDINGKEY", b"TRAN_MSG"
 FLAG, BORN_HOST, SYSTEM_FLAGS = b"__FLAG", b"__BORNHOST", b"__SYSFLAG"
 """Headers of ours. BORN_HOST is RocketMQ's own name (MessageConst.PROPERTY_BORN_HOST)."""
-DELAYS = (b"DELAY", b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS")
-TIMERS = (*DELAYS[1:], b"TIMER_DEL_UNIQKEY")
+DELAYS: Final[tuple[bytes, ...]] = (b"DELAY", b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS")
+TIMERS: Final[tuple[bytes, ...]] = (*DELAYS[1:], b"TIMER_DEL_UNIQKEY")
 
-_UNIQ_MARK = UNIQ_KEY + properties.BETWEEN
-_REMEMBERED = 4_096
-_REMEMBERED_BYTES = 1_024
+_UNIQ_MARK: Final = UNIQ_KEY + properties.BETWEEN
+_REMEMBERED: Final = 4_096
+_REMEMBERED_BYTES: Final = 1_024
 """Of one text that is remembered."""
-AT_ONCE = 256
+AT_ONCE: Final = 256
 """Messages of a batch that are looked at in one go: a millisecond or two."""
-_CODECS = {0x100: LZ4, 0x200: ZSTD}
-_BATCH_HEAD = struct.Struct(">iiiii")
+_CODECS: Final = {0x100: LZ4, 0x200: ZSTD}
+_BATCH_HEAD: Final = struct.Struct(">iiiii")
 
 
 def varint(number: int) -> bytes:
@@ -46,11 +46,11 @@ def varint(number: int) -> bytes:
     return bytes(encoded)
 
 
-_VARINTS = [varint(number) for number in range(1_024)]
-_ONE_BYTE = 64
+_VARINTS: Final = [varint(number) for number in range(1_024)]
+_ONE_BYTE: Final = 64
 """Numbers below take one byte."""
-_FEW = len(_VARINTS)
-_NULL = b"\x01"
+_FEW: Final = len(_VARINTS)
+_NULL: Final = b"\x01"
 """The length of what is null: zigzag −1."""
 
 
@@ -95,11 +95,11 @@ class RecordMaker:
             self._read[rest] = read
         return read
 
-    def one(self, message: Message, born_ms: int, more: bytes, more_count: int) -> bytes:
+    def one(self, message: Message, born_ms: int, more: bytes, more_count: int) -> bytearray:
         """A batch of one message. `more`: so many encoded headers that it gets besides its properties."""
-        return _assemble([self._record(message, 0, more, more_count)], 1, born_ms)
+        return plain_batch(self._record(message, 0, more, more_count), 1, born_ms)
 
-    def batch(self, data: bytes, born_ms: int, more: bytes, more_count: int) -> Pauses[tuple[bytes, int]]:
+    def batch(self, data: bytes, born_ms: int, more: bytes, more_count: int) -> Pauses[tuple[bytearray, int]]:
         """A batch of a batch's messages (message.py), and how many they are. It pauses where they are more than
         AT_ONCE. Raises Refused(MESSAGE_ILLEGAL).
 
@@ -136,7 +136,7 @@ class RecordMaker:
                 around = None  # from here on, the offset delta takes two bytes
         if not index:
             raise Refused(Code.MESSAGE_ILLEGAL, "a batch without a message")
-        return _assemble(parts, index, born_ms), index
+        return plain_batch(b"".join(parts), index, born_ms), index
 
     def _around(
         self, rest: bytes, delta_bytes: int, body_bytes: int, uniq_bytes: int, more: bytes, more_count: int
@@ -163,15 +163,6 @@ class RecordMaker:
         head = b"\0\0" + _varint(index) + key + _varint(len(body))
         tail = _varint(count) + headers + more
         return b"".join((_varint(len(head) + len(body) + len(tail)), head, body, tail))
-
-
-def _assemble(parts: list[bytes | memoryview], count: int, born_ms: int) -> bytes:
-    made = BatchHeader(
-        base_offset=0, batch_length=0, leader_epoch=-1, magic=MAGIC, crc=0, attributes=0, last_offset_delta=count - 1,
-        base_timestamp=born_ms, max_timestamp=born_ms, producer_id=-1, producer_epoch=-1, base_sequence=-1,
-        record_count=count,
-    )  # fmt: skip
-    return assemble(made, b"".join(parts))
 
 
 def header(name: bytes, value: bytes) -> bytes:

@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from halfmoon.adapters.rocketmq.filters import Filter
 from halfmoon.adapters.rocketmq.names import HALF_TOPIC
@@ -39,20 +39,20 @@ from halfmoon.services.common.filtering import matches
 from halfmoon.services.common.leaving_out import LeavingOut
 from halfmoon.services.common.services import Services
 
-log = logging.getLogger("halfmoon.rocketmq")
+log: Final = logging.getLogger("halfmoon.rocketmq")
 
-READ_BYTES = 256 << 10
+READ_BYTES: Final = 256 << 10
 """So much of a queue is read for a window."""
-WINDOW_MESSAGES = 512
+WINDOW_MESSAGES: Final = 512
 """Most messages of a window: a millisecond."""
 LARGE_BYTES = 256 << 10
 """A batch of this size is kept open, …"""
-COMPRESSED_BYTES = 32 << 10
+COMPRESSED_BYTES: Final = 32 << 10
 """… and one that is compressed and has so much, or that has four times as much as a large one, opened in a thread."""
-MOST_LOGGED = 1_000
+MOST_LOGGED: Final = 1_000
 """Batches that cannot be read are logged once, as long as there are no more of them."""
-KEPT_OPEN_BYTES = 64 << 20
-KEPT_FILTERS = 8
+KEPT_OPEN_BYTES: Final = 64 << 20
+KEPT_FILTERS: Final = 8
 """Filters of which an open batch keeps what they let through: groups that read it side by side."""
 KEPT_BYTES = 16 << 20
 """Of windows."""

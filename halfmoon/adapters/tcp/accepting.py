@@ -18,10 +18,10 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from halfmoon.adapters.tcp.newcomers import Newcomers
-from halfmoon.adapters.tcp.tls import HANDSHAKE, Tls
+from halfmoon.adapters.tcp.tls import HANDSHAKE, SOCKET, Tls
 
 BACKLOG = 1024
 ACCEPTED_AT_ONCE = 64
@@ -35,8 +35,9 @@ _NO_CERTIFICATE = ("CERTIFICATE_VERIFY_FAILED", "PEER_DID_NOT_RETURN_A_CERTIFICA
 """OpenSSL's reasons where a client was to show a certificate."""
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
-Make = Callable[["Arrival"], asyncio.BaseProtocol]
-"""Makes the protocol of a connection, which tells the gate that it has taken the arrival's place."""
+Make = Callable[["Arrival"], Any]
+"""Makes the protocol of a connection, which tells the gate that it has taken the arrival's place. It has the methods of
+asyncio.BufferedProtocol, which uvloop asks for; compiled classes can have no base that is not."""
 
 
 class Gate(Protocol):
@@ -160,6 +161,7 @@ class Door:
                 arrival.abort(f"it cannot be read from: {error}")
             return
         arrival.is_handed = True
+        SOCKET.set(arrival.socket)
         try:
             await gate.loop.connect_accepted_socket(
                 lambda: self._make(arrival),

@@ -8,7 +8,7 @@ asked then: there is no `Access`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.authorization import own_topics
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Topic
 
-CLUSTER = "kafka-cluster"
+CLUSTER: Final = "kafka-cluster"
 """The one resource of type "cluster", as Kafka calls it."""
 
 Use = tuple[str, str, str | None]
@@ -27,7 +27,7 @@ Use = tuple[str, str, str | None]
 Opinion = Callable[[str, str, str, str, str | None], bool | None]
 """(principal, client's host, operation, type of resource, resource) → allowed, refused, or None for no opinion."""
 
-_FAULTS = {
+_FAULTS: Final = {
     "topic": Fault.TOPIC_AUTHORIZATION_FAILED,
     "group": Fault.GROUP_AUTHORIZATION_FAILED,
     "transactional_id": Fault.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,

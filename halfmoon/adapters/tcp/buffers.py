@@ -23,23 +23,24 @@ from __future__ import annotations
 import mmap
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
-CHUNK_BYTES = 512 << 10
+CHUNK_BYTES: Final = 512 << 10
 """Also the most that is received at once, before the loop looks at the next connection."""
 
-MIN_FREE_BYTES = 64 << 10
+MIN_FREE_BYTES: Final = 64 << 10
 """A chunk with less room left is not offered any more."""
 
-SMALLEST_BYTES = 4 << 10
+SMALLEST_BYTES: Final = 4 << 10
 
-LARGE_BYTES = 1 << 20
+LARGE_BYTES: Final = 1 << 20
 
-SMALL_BYTES = 64 << 10
-RESERVED_PART = 8
+SMALL_BYTES: Final = 64 << 10
+RESERVED_PART: Final = 8
 """This part of the budget (an eighth) is for requests of up to SMALL_BYTES, so that a few large ones, which may come
 slowly or never, do not keep everybody else out."""
 
-KEPT_BYTES = 16 << 20
+KEPT_BYTES: Final = 16 << 20
 """Buffers given back are kept for the next request up to this sum, because fresh memory costs page faults."""
 
 

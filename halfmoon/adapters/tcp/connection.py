@@ -13,45 +13,29 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
-from typing import cast
+from typing import ClassVar, Final, cast
 
 from halfmoon.adapters.tcp.accepting import Arrival, plain_host
+from halfmoon.adapters.tcp.gone import GONE
 from halfmoon.adapters.tcp.listener import Listener
 from halfmoon.adapters.tcp.receiving import Receiving
 from halfmoon.adapters.tcp.turns import CONNECTION, LOOK_S
 
 Buffer = bytes | bytearray | memoryview
 
-WRITE_LIMIT_BYTES = 1 << 20
+WRITE_LIMIT_BYTES: Final = 1 << 20
 """A connection with more than this still to be sent is not read from."""
 
-TLS_WRITE_BYTES = 256 << 10
+TLS_WRITE_BYTES: Final = 256 << 10
 """So much is encrypted in one turn of the loop: a quarter of a millisecond."""
 
-JOIN_BELOW_BYTES = 4 << 10
+JOIN_BELOW_BYTES: Final = 4 << 10
 """Pieces smaller than this on average are copied into one before sending: cheaper than an entry each for the kernel."""
 
-_ESTABLISHED = 1
+_ESTABLISHED: Final = 1
 """TCP's state, as the first byte of TCP_INFO has it (netinet/tcp.h)."""
-
-
-class _Gone(asyncio.Transport):
-    """In place of the transport of a connection that is lost: the two would hold each other until a garbage
-    collection."""
-
-    def is_closing(self) -> bool:
-        return True
-
-    def close(self) -> None: ...
-
-    abort = close
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-
-_GONE = _Gone()
 
 
 class Connection(Receiving):
@@ -61,7 +45,7 @@ class Connection(Receiving):
     (`_waits`, `_is_done`).
     """
 
-    log: logging.Logger
+    log: ClassVar[logging.Logger]
 
     def __init__(self, listener: Listener, came_as: Arrival | None = None) -> None:
         """`came_as`: what it was until its TLS handshake was over."""
@@ -166,7 +150,7 @@ class Connection(Receiving):
         self._drop_received()
         self._listener.newcomers.remove(self)
         self._listener.leave(self)
-        self._transport = _GONE
+        self._transport = GONE
         if perf_counter() - turns.begun_s > LOOK_S:
             turns.took(CONNECTION, turns.begun_s)
 
@@ -325,22 +309,21 @@ class Connection(Receiving):
 
     def load(self, size: int, work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
         """`in_thread`, for what reads `size` bytes for an answer, once there is room for them."""
-        buffers = self._listener.core.fetch_buffers
         self._loading_bytes += size
-
-        def begin() -> None:
-            if self._closed:
-                loaded(None, ConnectionAbortedError("the connection is gone"))
-            else:
-                self.in_thread(work, loaded)
 
         def loaded(result: object, error: BaseException | None) -> None:
             self._loading_bytes -= size
             self._holds_loaded = True
-            buffers.loaded(size)
+            self._listener.core.fetch_buffers.loaded(size)
             then(result, error)
 
-        buffers.admit(size, begin)
+        self._listener.core.fetch_buffers.admit(size, partial(self._begin_load, work, loaded))
+
+    def _begin_load(self, work: Callable[[], object], loaded: Callable[[object, BaseException | None], None]) -> None:
+        if self._closed:
+            loaded(None, ConnectionAbortedError("the connection is gone"))
+        else:
+            self.in_thread(work, loaded)
 
     def soon(self, work: Callable[[], object]) -> None:
         """Run `work` in the loop when others have had their turn."""

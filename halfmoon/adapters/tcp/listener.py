@@ -8,23 +8,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Protocol
-
-from msgspec import Struct, field
+from typing import Any, Protocol
 
 from halfmoon.adapters.tcp.accepting import BACKLOG, Arrival, Door
 from halfmoon.adapters.tcp.buffers import BufferPool
 from halfmoon.adapters.tcp.core import Core
+from halfmoon.adapters.tcp.counters import Counters
 from halfmoon.adapters.tcp.newcomers import Newcomers
 from halfmoon.adapters.tcp.round_time import RoundTime
 from halfmoon.adapters.tcp.tls import Tls
 from halfmoon.adapters.tcp.turns import Turns
 from halfmoon.auth.principals import ANONYMOUS
 from halfmoon.config.settings import LimitSettings, Settings
-from halfmoon.core.durations import Durations, of_requests
 from halfmoon.services.audit.lines import TLS, Who
 from halfmoon.services.audit.service import Audit
 from halfmoon.services.common.services import Services
@@ -40,27 +38,6 @@ ENDS_LOGGED = 50
 
 NEWCOMERS_S = 1.0
 """How often is looked whose time to authenticate is over."""
-
-
-class Counters(Struct):
-    """Since the start, but for `connections`."""
-
-    connections: int = 0
-    """Open now."""
-    accepted: int = 0
-    refused: int = 0
-    """Connections over the limit."""
-    idle_closed: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    malformed: int = 0
-    """Connections closed because a request made no sense."""
-    errors: int = 0
-    """Requests that a handler failed on, and ones for what is not offered."""
-    requests: Counter[int] = field(default_factory=Counter)
-    """By API key, or request code."""
-    durations: defaultdict[int, Durations] = field(default_factory=lambda: defaultdict(of_requests))
-    """From a request's arrival to its answer, by the same; waiting included."""
 
 
 class Accepted(Protocol):
@@ -101,7 +78,7 @@ class Listener:
         self.counters = Counters()
         self.max_request_bytes = limits.max_request_bytes
         self.turns = turns = turns or Turns()
-        self.round_time = RoundTime(turns.quick_soon or loop.call_soon, turns.now, turns)
+        self.round_time = RoundTime(turns.soon(loop.call_soon), turns.now, turns)
         self.pool = BufferPool(limits.inflight_bytes, core.after_write, core.write)
         self.most_connections: int | None = None
         """So many have file descriptors; None: any number."""
@@ -121,7 +98,7 @@ class Listener:
 
     async def listen(
         self,
-        make: Callable[[Arrival | None], asyncio.BaseProtocol],
+        make: Callable[[Arrival | None], Any],
         bind: tuple[str, int],
         tls: Tls | None = None,
         *,
@@ -145,7 +122,7 @@ class Listener:
         address = listener.sockets[0].getsockname()
         return address[0], address[1]
 
-    async def listen_on(self, make: Callable[[Arrival | None], asyncio.BaseProtocol], made: socket.socket) -> None:
+    async def listen_on(self, make: Callable[[Arrival | None], Any], made: socket.socket) -> None:
         """Listen on a socket of the file system's, too. Raises OSError."""
         self._listeners.append(await self.loop.create_unix_server(lambda: make(None), sock=made, backlog=BACKLOG))
 

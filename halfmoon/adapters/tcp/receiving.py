@@ -12,21 +12,21 @@ one of three places (see also `buffers`):
 from __future__ import annotations
 
 import asyncio
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from halfmoon.adapters.tcp.buffers import SMALLEST_BYTES, ReceiveBuffer
 from halfmoon.adapters.tcp.listener import Listener
 from halfmoon.adapters.tcp.turns import CONNECTION
 
-CONTROL_TURN_BYTES = 64 << 10
+CONTROL_TURN_BYTES: Final = 64 << 10
 """After this much of requests that become objects, other connections have their turn. They cost up to ten
 microseconds a byte, and half a megabyte of them may lie in one read."""
 
-LARGE_REQUEST_BYTES = 128 << 10
+LARGE_REQUEST_BYTES: Final = 128 << 10
 """After a request of this size the next is expected to be large too: only its beginning is received into the chunk."""
 
 
-class Receiving(asyncio.BufferedProtocol):
+class Receiving:
     """Everything runs in the loop's thread. Whoever derives from it has the requests and their answers."""
 
     START_BYTES: ClassVar[int] = 4

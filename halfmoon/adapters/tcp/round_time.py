@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
+from typing import Final
 
 from halfmoon.adapters.tcp.turns import LOOK_S, Turns
 
-TURN_S = 0.004
+TURN_S: Final = 0.004
 """Of one connection; the request that is under way is ended."""
-ROUND_S = 0.010
+ROUND_S: Final = 0.010
 """Of all connections."""
 
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, Final
 
 from halfmoon.adapters.tcp.round_time import RoundTime
 
-MOST = 4
+MOST: Final = 4
 """Requests that are worked at by turns."""
 
 Work = Generator[None, None, Any]

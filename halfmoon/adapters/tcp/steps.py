@@ -4,7 +4,7 @@ pause others have their turn."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from halfmoon.core.steps import Slices
 
@@ -24,24 +24,46 @@ def run_steps(
 ) -> None:
     """Carry out `steps` to the end; one of the callbacks is called once, in the loop. `soon`: for slices."""
 
-    def advance(step: Callable[[], Any]) -> None:
+    _Run(steps, in_thread, answered, failed, soon).go_on()
+
+
+class _Run(Generic[AnswerT]):
+    """Steps that are being carried out. Whoever waits for one of them knows it, and it nobody else."""
+
+    def __init__(
+        self,
+        steps: Slices[AnswerT],
+        in_thread: InThread,
+        answered: Callable[[AnswerT], None],
+        failed: Callable[[Exception], None],
+        soon: Soon | None,
+    ) -> None:
+        self._steps = steps
+        self._in_thread = in_thread
+        self._answered = answered
+        self._failed = failed
+        self._soon = soon
+
+    def go_on(self) -> None:
+        self._advance(lambda: next(self._steps))
+
+    def _advance(self, step: Callable[[], Any]) -> None:
         try:
             load = step()
         except StopIteration as done:
-            answered(done.value)
+            self._answered(done.value)
         except Exception as error:
-            failed(error)
+            self._failed(error)
         else:
             if load is not None:
-                in_thread(load, loaded)
+                self._in_thread(load, self._loaded)
             else:
-                assert soon is not None, "steps without slices yield loads"
-                soon(lambda: advance(lambda: next(steps)))
+                assert self._soon is not None, "steps without slices yield loads"
+                self._soon(self.go_on)
 
-    def loaded(result: object, error: BaseException | None) -> None:
+    def _loaded(self, result: object, error: BaseException | None) -> None:
         if error is None:
-            advance(lambda: steps.send(result))
+            self._advance(lambda: self._steps.send(result))
         else:
-            advance(lambda: steps.throw(error if isinstance(error, Exception) else RuntimeError(str(error))))
-
-    advance(lambda: next(steps))
+            failure = error if isinstance(error, Exception) else RuntimeError(str(error))
+            self._advance(lambda: self._steps.throw(failure))

@@ -8,12 +8,16 @@ Connections that are there keep what they began with.
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import ssl
 import stat
 from collections import Counter
 from collections.abc import Callable
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from halfmoon.adapters.tcp.certificates import not_after_s
 from halfmoon.config.listener_settings import TlsSettings
@@ -24,6 +28,9 @@ WARN_S = 14 * 86_400
 
 HANDSHAKE = 0x16
 """The first byte of a client that speaks TLS: the content type of a record (RFC 8446, 5.1)."""
+
+SOCKET: ContextVar[socket.socket] = ContextVar("SOCKET")
+"""Of the connection whose handshake is to begin."""
 
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "request": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
 
@@ -100,9 +107,39 @@ class Tls:
         return server_context(settings), expiry_s
 
 
+class _Handshake(ssl.SSLObject):
+    """One whose client is told why it has failed (an alert: RFC 8446, 6.2). asyncio and uvloop close the connection
+    without what OpenSSL has written for that; the client would see an end and no reason."""
+
+    outgoing: ssl.MemoryBIO
+    socket: socket.socket | None
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError:
+            alert = self.outgoing.read()
+            if alert and self.socket is not None:
+                with contextlib.suppress(OSError):
+                    self.socket.send(alert)
+            raise
+
+
+class _Context(ssl.SSLContext):
+    sslobject_class = _Handshake
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **options: Any) -> ssl.SSLObject:
+        made = super().wrap_bio(incoming, outgoing, *args, **options)
+        assert isinstance(made, _Handshake)
+        made.outgoing, made.socket = outgoing, SOCKET.get(None)
+        return made
+
+
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
     """Raises StartError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = _Context(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 1  # a client that comes again needs one, and each costs the handshake time

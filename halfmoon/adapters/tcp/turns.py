@@ -13,6 +13,9 @@ The CPU time of a turn is therefore up to LOOK_S too large, and never more than 
 are not noted.
 
 What is longest is forgotten after a while: WINDOW_S and at most twice as long, whoever reads it and how often.
+
+A *round* is what the loop does between two looks for events. `at_end` calls back when all of them are handled: for
+everybody together, since each call that the loop is asked for costs a microsecond.
 """
 
 from __future__ import annotations
@@ -21,22 +24,22 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter, thread_time
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-log = logging.getLogger("halfmoon.server")
+log: Final = logging.getLogger("halfmoon.server")
 
-LOOK_S = 0.002
-WINDOW_S = 60.0
+LOOK_S: Final = 0.002
+WINDOW_S: Final = 60.0
 
-SLOW_S = 0.1
+SLOW_S: Final = 0.1
 """A turn that uses more CPU than this is logged, …"""
-LOGGED_S = 60.0
+LOGGED_S: Final = 60.0
 """… once in this time for each cause."""
 
-CONNECTION = "connection"
+CONNECTION: Final = "connection"
 """A cause: connections that come and go. A request is the cause by its name."""
-PLUGIN = "plugin"
-TICK = "tick"
+PLUGIN: Final = "plugin"
+TICK: Final = "tick"
 """Writing, syncing and answering."""
 
 
@@ -67,6 +70,8 @@ class Turns:
         """The CPU clock when it was looked at last, before the turn that is under way."""
         self.quick_soon: Callable[[Callable[[], None]], object] | None = None
         """The loop's `call_soon` for what is over at once, or measures itself; None: it has no other."""
+        self._ends: list[Callable[[], None]] = []
+        """To be called at the end of the round."""
         self.paused = False
         """Nothing is noted: the broker starts or stops, and no client waits."""
         self._parts: deque[_Part] = deque(maxlen=8)
@@ -75,6 +80,25 @@ class Turns:
         self._found: dict[str, Longest] = {}
         self._found_before: dict[str, Longest] = {}
         self._logged: dict[str, float] = {}
+
+    def soon(self, call_soon: Callable[[Callable[[], None]], object]) -> Callable[[Callable[[], None]], object]:
+        """How to be called at the end of the round: `at_end`, or by the loop's `call_soon` where it has no other."""
+        return call_soon if self.quick_soon is None else self.at_end
+
+    def at_end(self, callback: Callable[[], None]) -> None:
+        """Call back at the end of the round. Within that: at the end of the next."""
+        if not self._ends:
+            assert self.quick_soon is not None
+            self.quick_soon(self._end)
+        self._ends.append(callback)
+
+    def _end(self) -> None:
+        ends, self._ends = self._ends, []
+        for callback in ends:
+            try:
+                callback()
+            except Exception:
+                log.exception("event=callback_failed")
 
     def begin(self, now_s: float) -> None:
         """A turn begins. Not to be called within another."""

@@ -14,7 +14,7 @@ it keeps the other slots of a snapshot as they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -29,10 +29,10 @@ from halfmoon.schema import control
 from halfmoon.schema.provenance import Provenance, SourceRun
 from halfmoon.schema.snapshot import CLEAN_BASE
 
-MOST_RESOLVED = 1_000
-BURIED = 500
+MOST_RESOLVED: Final = 1_000
+BURIED: Final = 500
 """Partitions that are taken apart at a time."""
-DELETED_KNOWN = 1_000
+DELETED_KNOWN: Final = 1_000
 """Deleted topics whose names are still known."""
 
 
@@ -198,7 +198,7 @@ class Catalog:
         """The views filled from this topic, and those filled from them, each after its source."""
         found = [topic]
         for source in found:  # which grows meanwhile
-            found += self.views.get(source.number, {}).values()
+            found.extend(self.views.get(source.number, {}).values())
         return found[1:]
 
     def _topic_deleted(self, record: control.TopicDeleted) -> None:

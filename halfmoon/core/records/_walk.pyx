@@ -38,6 +38,7 @@ cdef struct Found:
     int fault
     Py_ssize_t index
     Py_ssize_t keyless
+    bint has_headers
 
 
 cdef inline int read_int(Place* place, uint64_t* number) noexcept nogil:
@@ -111,7 +112,9 @@ cdef inline int skip(Place* place, Py_ssize_t end, bint* is_null) noexcept nogil
     return SOUND
 
 
-cdef int record(Place* place, Py_ssize_t index, int64_t lowest, int64_t highest, bint* keyless) noexcept nogil:
+cdef int record(
+    Place* place, Py_ssize_t index, int64_t lowest, int64_t highest, bint* keyless, bint* has_headers
+) noexcept nogil:
     cdef uint64_t raw = 0, headers
     cdef int64_t delta
     cdef int fault
@@ -147,6 +150,8 @@ cdef int record(Place* place, Py_ssize_t index, int64_t lowest, int64_t highest,
         return fault
     if headers and (headers & 1 or <Py_ssize_t>headers > end - place.at):
         return HEADERS
+    if headers:
+        has_headers[0] = True
     headers >>= 1
     while headers:
         headers -= 1
@@ -168,11 +173,11 @@ cdef Found records(Place place, Py_ssize_t count, int64_t lowest, int64_t highes
     cdef Found found
     cdef Py_ssize_t index = 0
     cdef bint is_null
-    found.fault, found.index, found.keyless = SOUND, 0, -1
+    found.fault, found.index, found.keyless, found.has_headers = SOUND, 0, -1, False
     while index < count:
         is_null = False
         found.index = index
-        found.fault = record(&place, index, lowest, highest, &is_null)
+        found.fault = record(&place, index, lowest, highest, &is_null, &found.has_headers)
         if is_null and found.keyless < 0:
             found.keyless = index
         if found.fault:
@@ -184,7 +189,8 @@ cdef Found records(Place place, Py_ssize_t count, int64_t lowest, int64_t highes
 
 
 def walk(buffer, Py_ssize_t start, Py_ssize_t count, int64_t base_timestamp):
-    """The fault, the record's index, and the first record without a key, of the `count` records at buffer[start:]."""
+    """The fault, the record's index, the first record without a key, and whether one that was looked at has headers, of
+    the `count` records at buffer[start:]."""
     cdef Py_buffer view
     cdef Place place
     cdef Found found
@@ -205,4 +211,27 @@ def walk(buffer, Py_ssize_t start, Py_ssize_t count, int64_t base_timestamp):
                 found = records(place, count, lowest, highest)
     finally:
         PyBuffer_Release(&view)
-    return found.fault, found.index, found.keyless
+    return found.fault, found.index, found.keyless, found.has_headers
+
+
+def keyless(buffer, Py_ssize_t start, Py_ssize_t count):
+    """The places of the records without a key, of the `count` sound records at buffer[start:]. As far as they are sound."""
+    cdef Py_buffer view
+    cdef Place place
+    cdef bint is_null, has_headers = False
+    cdef Py_ssize_t index
+    places = []
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        if not 0 <= start <= view.len:
+            raise ValueError("the records begin outside of the buffer")
+        place.body, place.size, place.at = <const uint8_t*>view.buf + start, view.len - start, 0
+        for index in range(count):
+            is_null = False
+            if record(&place, index, INT64_MIN, INT64_MAX, &is_null, &has_headers):
+                break
+            if is_null:
+                places.append(index)
+    finally:
+        PyBuffer_Release(&view)
+    return places

@@ -27,7 +27,7 @@ DefaultRecordBatch). The checks here are those that need no look at the records;
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from halfmoon.core.crc import crc32c
 from halfmoon.core.records.compression import ZSTD
@@ -36,45 +36,45 @@ from halfmoon.errors import BrokerError, Fault
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-HEADER = struct.Struct(">qiibIhiqqqhii")
-HEADER_BYTES = HEADER.size
-LENGTH_AT = 8
-LENGTH_END = 12
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES: Final = HEADER.size
+LENGTH_AT: Final = 8
+LENGTH_END: Final = 12
 """Where the bytes counted by the length field begin."""
-MAGIC_AT = 16
-CRC_AT = 17
-CRC_START = 21
+MAGIC_AT: Final = 16
+CRC_AT: Final = 17
+CRC_START: Final = 21
 """The first byte that the CRC covers."""
-MAGIC = 2
+MAGIC: Final = 2
 assert HEADER_BYTES == 61
-_SMALLEST_LENGTH = 14
+_SMALLEST_LENGTH: Final = 14
 """What follows the length in a message of format 0 without key and value: Kafka takes less for damage."""
 
-CODEC_MASK = 7
-TIMESTAMP_TYPE = 8
+CODEC_MASK: Final = 7
+TIMESTAMP_TYPE: Final = 8
 """Set: every record's timestamp is the batch's max timestamp, and that is the broker's time (LogAppendTime)."""
-TRANSACTIONAL = 16
-CONTROL = 32
-DELETE_HORIZON = 64
+TRANSACTIONAL: Final = 16
+CONTROL: Final = 32
+DELETE_HORIZON: Final = 64
 """Set by the broker: the base timestamp says when the batch's tombstones, or its marker, may go (KIP-534)."""
 
-OWN_TIMES = 1 << 14
+OWN_TIMES: Final = 1 << 14
 """Of a batch that waits in an internal topic: each of its records is due at its own timestamp. Kafka gives this bit no
 meaning; clients do not see it."""
-SMALLEST_RECORD = 7
+SMALLEST_RECORD: Final = 7
 """Bytes of a record: length, attributes, two deltas, two lengths of −1, no headers take one each."""
-_MOST_EXPANSION = (1, 1032, 22, 255, 32_768)
+_MOST_EXPANSION: Final[tuple[int, ...]] = (1, 1032, 22, 255, 32_768)
 """By codec: how many bytes one compressed byte can become at best. DEFLATE: 258 for 2 bits; snappy: 64 for 3 bytes;
 LZ4: 255 for a byte of length; zstd: a block of 128 KiB for 4 bytes."""
 
-_unpack = HEADER.unpack_from
-_pack_broker_fields = struct.Struct(">qii").pack_into
-_pack_crc = struct.Struct(">I").pack_into
-_pack_attributes = struct.Struct(">h").pack_into
-_pack_max_timestamp = struct.Struct(">q").pack_into
-NO_TIMESTAMP = -1
-_ATTRIBUTES_AT = 21
-_MAX_TIMESTAMP_AT = 35
+_unpack: Final = HEADER.unpack_from
+_pack_broker_fields: Final = struct.Struct(">qii").pack_into
+_pack_crc: Final = struct.Struct(">I").pack_into
+_pack_attributes: Final = struct.Struct(">h").pack_into
+_pack_max_timestamp: Final = struct.Struct(">q").pack_into
+NO_TIMESTAMP: Final = -1
+_ATTRIBUTES_AT: Final = 21
+_MAX_TIMESTAMP_AT: Final = 35
 
 
 class BatchHeader(NamedTuple):
@@ -95,13 +95,15 @@ class BatchHeader(NamedTuple):
     record_count: int
 
 
-_make = BatchHeader._make
+def _made(fields: tuple[int, ...]) -> BatchHeader:
+    """As `_make`, which is a function of Python's own."""
+    return tuple.__new__(BatchHeader, fields)
 
 
 def parse_header(batch: Buffer) -> BatchHeader:
     """The header of `batch`, believed as it stands. Raises BrokerError(CORRUPT_MESSAGE) where it is cut short."""
     try:
-        return _make(_unpack(batch))
+        return _made(_unpack(batch))
     except struct.error:
         raise BrokerError(Fault.CORRUPT_MESSAGE, "shorter than a record batch's header") from None
 
@@ -125,7 +127,7 @@ def check_batch(batch: memoryview, max_bytes: int) -> BatchHeader:
         raise BrokerError(Fault.MESSAGE_TOO_LARGE, f"the batch has {size} bytes, {max_bytes} are allowed")
     if fields[4] != crc32c(batch[CRC_START:]):
         raise BrokerError(Fault.CORRUPT_MESSAGE, "the batch fails its checksum")
-    header = _make(fields)
+    header = _made(fields)
     count = fields[12]
     # Attributes 0–4 are a known codec and nothing else, as in all but odd batches; the rest is sorted out elsewhere.
     if (
@@ -204,6 +206,15 @@ def assemble(header: BatchHeader, body: Buffer) -> bytes:
     head = bytearray(HEADER.pack(base_offset, length, leader_epoch, MAGIC, 0, *rest))
     _pack_crc(head, CRC_AT, crc32c(body, crc32c(memoryview(head)[CRC_START:])))
     return b"".join((head, body))
+
+
+def plain_batch(records: bytes, count: int, time_ms: int) -> bytearray:
+    """A batch of `count` encoded records that are not compressed, all have the same time (Unix ms) and no producer."""
+    length = HEADER_BYTES - LENGTH_END + len(records)
+    batch = bytearray(HEADER.pack(0, length, -1, MAGIC, 0, 0, count - 1, time_ms, time_ms, -1, -1, -1, count))
+    batch += records
+    _pack_crc(batch, CRC_AT, crc32c(memoryview(batch)[CRC_START:]))
+    return batch
 
 
 def _framing_error(batch: memoryview) -> BrokerError:

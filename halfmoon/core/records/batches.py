@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from halfmoon.core.gil import EVERY, let_others_run
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batch_header import (
     CODEC_MASK,
@@ -66,9 +67,9 @@ __all__ = [
     "validate_records",
 ]
 
-LONGEST_DELTA_MS = (1 << 63) - 1
+LONGEST_DELTA_MS: Final = (1 << 63) - 1
 """Between the base timestamp of a batch and one of its records."""
-DEFAULT_DECOMPRESSED_LIMIT = 64 * 1024 * 1024
+DEFAULT_DECOMPRESSED_LIMIT: Final = 64 * 1024 * 1024
 """Bytes a batch may take when decompressed: what 4 MiB, the largest batch by default, hold at sixteen to one."""
 
 
@@ -123,7 +124,7 @@ def validate_records(batch: Buffer, *, max_bytes: int = DEFAULT_DECOMPRESSED_LIM
         ):
             pass  # where there are no holes, that many ascending deltas below that count are 0, 1, 2, …
         return
-    refuse(Walked(*walk_compiled(body, 0, header.record_count, header.base_timestamp)), needs_keys=False)
+    refuse(Walked(*walk_compiled.walk(body, 0, header.record_count, header.base_timestamp)))
 
 
 def offset_for_time(
@@ -139,6 +140,8 @@ def offset_for_time(
     append_time = header.attributes & TIMESTAMP_TYPE
     body, bounds = record_spans(batch, max_bytes=max_bytes)
     for index, start in enumerate(bounds[:-1]):
+        if index % EVERY == EVERY - 1:
+            let_others_run()
         offset_delta, found = record_codec.glance(body, start, index, header.base_timestamp)
         if header.base_offset + offset_delta < min_offset:
             continue
@@ -160,6 +163,8 @@ def newest_record(
     best: tuple[int, int] | None = None
     body, bounds = record_spans(batch, max_bytes=max_bytes)
     for index, start in enumerate(bounds[:-1]):
+        if index % EVERY == EVERY - 1:
+            let_others_run()
         offset_delta, timestamp = record_codec.glance(body, start, index, header.base_timestamp)
         if header.attributes & TIMESTAMP_TYPE:
             timestamp = header.max_timestamp

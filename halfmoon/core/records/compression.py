@@ -21,7 +21,7 @@ import mmap
 import struct
 import zlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import cramjam
 
@@ -30,22 +30,26 @@ from halfmoon.errors import BrokerError, Fault
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+NONE: Final = 0
+GZIP: Final = 1
+SNAPPY: Final = 2
+LZ4: Final = 3
+ZSTD: Final = 4
 
-XERIAL_MAGIC = b"\x82SNAPPY\0"
-_XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+XERIAL_MAGIC: Final[bytes] = b"\x82SNAPPY\0"
+_XERIAL_HEADER: Final = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 """Magic, version, lowest version that can read it. Some writers have the two numbers little-endian: not looked at."""
-_XERIAL_BLOCK_BYTES = 32 * 1024
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024
 
-_FIRST_GUESS = {GZIP: 8, LZ4: 4, ZSTD: 8}
-_GROWTH = 4
-_SMALLEST_BUFFER = 1024
-_SNAPPY_BEST_RATIO = 22
+_FIRST_GUESS: Final = {GZIP: 8, LZ4: 4, ZSTD: 8}
+_GROWTH: Final = 4
+_SMALLEST_BUFFER: Final = 1024
+_SNAPPY_BEST_RATIO: Final = 22
 """A snappy copy element gives at most 64 bytes for 3."""
 
-_LARGE_BYTES = 16 << 20
+_LARGE_BYTES: Final = 16 << 20
 
-_block_length = struct.Struct(">i")
+_block_length: Final = struct.Struct(">i")
 
 
 class TooLargeError(BrokerError):

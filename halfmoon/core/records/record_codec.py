@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from halfmoon.core.gil import EVERY, let_others_run
 from halfmoon.core.records.batch_header import SMALLEST_RECORD
 from halfmoon.errors import BrokerError, Fault
 
-_SMALLEST_LENGTH = SMALLEST_RECORD - 1
-_SMALLEST_HEADER = 2
+_SMALLEST_LENGTH: Final = SMALLEST_RECORD - 1
+_SMALLEST_HEADER: Final = 2
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -55,7 +56,7 @@ class Extent(NamedTuple):
     end: int
 
 
-_make = Record._make
+_make: Final = Record._make
 
 
 def walk(body: bytes, count: int) -> array[int]:
@@ -63,7 +64,11 @@ def walk(body: bytes, count: int) -> array[int]:
 
     Raises BrokerError(INVALID_RECORD) unless they fill `body` exactly.
     """
-    bounds = walk_part(body, 0, 0, checked_count(body, count))
+    bounds = walk_part(body, 0, 0, min(checked_count(body, count), EVERY))
+    while len(bounds) <= count:
+        let_others_run()
+        known = len(bounds) - 1
+        bounds += walk_part(body, bounds.pop(), known, min(count - known, EVERY))
     check_end(body, count, bounds[-1])
     return bounds
 
@@ -115,6 +120,8 @@ def read(
     before = -1
     at = 0
     for index in range(count):
+        if index % EVERY == EVERY - 1:
+            let_others_run()
         record = read_one(body, at, index, base_timestamp, append_time)
         offset_delta, at = record.offset_delta, record.end
         if not before < offset_delta <= last_offset_delta:

@@ -8,14 +8,15 @@ DefaultRecordBatch.RecordIterator).
 There are two forms. `_walk.pyx` is an extension that `pip install` builds where there is a C compiler; it takes some
 microseconds for a batch. `walk` here is the same loop in Python, a hundred times slower. It stops after so many records
 or headers, so that the event loop can do something else. Both say the same about the same bytes: the first fault, at
-which record, and the first record without a key. With HALFMOON_PURE=1 in the environment the extension is left alone.
+which record, the first record without a key, and whether one has headers. With HALFMOON_PURE=1 in the environment the
+extension is left alone.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from halfmoon.errors import BrokerError, Fault
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 ) = range(15)
 """What can be wrong; `_walk.pyx` has the same numbers."""
 
-_REASONS = (
+_REASONS: Final[tuple[str, ...]] = (
     "",
     "the batch ends within it",
     "a number in it has more than 5 bytes",
@@ -59,7 +60,10 @@ _REASONS = (
     "the records of the batch end before the batch",
 )
 
-_SMALLEST_LENGTH = 6
+MOST_NAMED: Final = 10_000
+"""Places of records that a refusal has: as many as librdkafka's batches have by default."""
+
+_SMALLEST_LENGTH: Final = 6
 """Of what follows a record's length: attributes, two deltas, two lengths of −1, no headers."""
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -73,54 +77,74 @@ class Walked(NamedTuple):
     """Index of the one with the fault."""
     keyless: int
     """Index of the first record without a key; −1: none was seen."""
+    has_headers: bool
+    """Whether one of those that were looked at has headers."""
 
 
-Walk = Callable[["Buffer", int, int, int], tuple[int, int, int]]
+Walk = Callable[["Buffer", int, int, int], tuple[int, int, int, bool]]
 """(buffer, where the first record begins in it, record count, base timestamp) → `Walked`."""
+Keyless = Callable[["Buffer", int, int], list[int]]
+"""(buffer, where the first record begins in it, record count) → the places of records without a key, of sound ones."""
 
 
-def load_compiled() -> Walk | None:
+class Compiled(NamedTuple):
+    """The extension's."""
+
+    walk: Walk
+    keyless: Keyless
+
+
+def load_compiled() -> Compiled | None:
     """The extension, if it was built and is wanted."""
     if os.environ.get("HALFMOON_PURE", "") not in ("", "0"):
         return None
     try:
-        from halfmoon.core.records._walk import walk as compiled
+        from halfmoon.core.records import _walk
     except ImportError:
         return None
-    return compiled
+    return Compiled(_walk.walk, _walk.keyless)
 
 
 walk_compiled = load_compiled()
-FORM = "python" if walk_compiled is None else "compiled"
+FORM: Final = "python" if walk_compiled is None else "compiled"
 """As the line at the start of the broker says it."""
 
 
-def refuse(found: Walked, *, needs_keys: bool) -> None:
-    """Raises BrokerError(INVALID_RECORD) for what a walk has found; with `needs_keys` for a record without one, too."""
+def refuse(found: Walked) -> None:
+    """Raises BrokerError(INVALID_RECORD) for what a walk has found."""
     if found.fault:
         if found.fault == REST:
             raise BrokerError(Fault.INVALID_RECORD, _REASONS[REST])
         raise BrokerError(
             Fault.INVALID_RECORD, f"record {found.record} of the batch is malformed: {_REASONS[found.fault]}"
         )
-    if needs_keys and found.keyless >= 0:
-        raise BrokerError(
-            Fault.INVALID_RECORD,
-            f"record {found.keyless} of the batch has no key, and the topic's cleanup.policy is compact",
-        )
+
+
+def without_keys(records: list[int]) -> BrokerError:
+    """What a compacted topic says of records without a key."""
+    count = f" (as {len(records)} in all)" if len(records) > 1 else ""
+    return BrokerError(
+        Fault.INVALID_RECORD,
+        f"record {records[0]} of the batch has no key{count}, and the topic's cleanup.policy is compact",
+        records=records[:MOST_NAMED],
+    )
 
 
 Walking = Generator[None, None, Walked]
 
 
-def walk(body: bytes | memoryview, count: int, base_timestamp: int, most: int) -> Walking:
-    """Look at the `count` records of `body`; yields after each `most` records and headers.
+def walk(
+    body: bytes | memoryview, count: int, base_timestamp: int, most: int, keyless_places: list[int] | None = None
+) -> Walking:
+    """Look at the `count` records of `body`; yields after each `most` records and headers. Adds the places of records
+    without a key to `keyless_places`.
 
     Most numbers have one byte. They are read without a call: each call saved is a tenth of the time for a record.
     """
     size = len(body)
     at = index = fault = 0
     keyless = -1
+    has_headers = False
     left = most
     lowest, highest = _LONG_MIN - base_timestamp, _LONG_MAX - base_timestamp
     try:
@@ -157,6 +181,8 @@ def walk(body: bytes | memoryview, count: int, base_timestamp: int, most: int) -
             if raw == 1:
                 if keyless < 0:
                     keyless = index
+                if keyless_places is not None:
+                    keyless_places.append(index)
             else:
                 if raw >= 0x80:
                     raw, at = _int(body, at, raw)
@@ -166,6 +192,8 @@ def walk(body: bytes | memoryview, count: int, base_timestamp: int, most: int) -
                         break
                     if keyless < 0:
                         keyless = index
+                    if keyless_places is not None:
+                        keyless_places.append(index)
                 else:
                     raw >>= 1
                     if raw > end - at:
@@ -195,7 +223,9 @@ def walk(body: bytes | memoryview, count: int, base_timestamp: int, most: int) -
                 if raw and (raw & 1 or raw > end - at):  # a header has two bytes at least; raw is twice their number
                     fault = HEADERS
                     break
-                for _ in range(raw >> 1):
+                headers = raw >> 1
+                has_headers = has_headers or headers > 0
+                for _ in range(headers):
                     left -= 1
                     if left <= 0:
                         yield
@@ -240,7 +270,7 @@ def walk(body: bytes | memoryview, count: int, base_timestamp: int, most: int) -
         fault = CUT
     except _FaultError as error:
         fault = error.fault
-    return Walked(fault, index, keyless)
+    return Walked(fault, index, keyless, has_headers)
 
 
 class _FaultError(Exception):

@@ -30,21 +30,21 @@ versions before it write without these notes.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from halfmoon.core.crc import crc32c
 from halfmoon.core.storage.files import File, FileSystem, read_file, write_all
 
-PATH = "bounds"
+PATH: Final = "bounds"
 AHEAD_BYTES = 32 << 20
 """The note is so far ahead of what is written; a new one comes when half of that is left."""
 SLACK_BYTES = 32 << 20
 
-_CEILING = b"HMce"
-_FLOOR = b"HMfl"
-_FLOOR_AT = 512
-_FIELDS = struct.Struct("<4sIQ")
-_CRC = struct.Struct("<I")
+_CEILING: Final = b"HMce"
+_FLOOR: Final = b"HMfl"
+_FLOOR_AT: Final = 512
+_FIELDS: Final = struct.Struct("<4sIQ")
+_CRC: Final = struct.Struct("<I")
 
 
 class Noted(NamedTuple):

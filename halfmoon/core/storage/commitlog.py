@@ -36,6 +36,7 @@ import errno
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from halfmoon.config.units import readable_size
 from halfmoon.core.storage import bounds
@@ -53,20 +54,21 @@ from halfmoon.core.storage.log_files import (
     segment_path,
 )
 from halfmoon.core.storage.segment import Removed, Segment, Sync
+from halfmoon.core.storage.storage import WriteSide
 from halfmoon.errors import BrokerError, Fault, StorageError
 from halfmoon.schema.snapshot import CLEAN_BASE
 
 MAX_FRAME_BYTES = 1 << 30
-HEAD_SHARE = 4
+HEAD_SHARE: Final = 4
 """A segment is at least so many times as large as its head, so that the log does not consist of heads."""
 
 FIRST_SEGMENT_BYTES = 64 << 20
 """Of a log's first segments, where `segment_bytes` is not less."""
-MARK_SEGMENTS = 2
+MARK_SEGMENTS: Final = 2
 """So many segments' worth of disk is kept free for control frames, unless `low_disk_bytes` says otherwise."""
 
-_COPY_BYTES = 1 << 20
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_COPY_BYTES: Final = 1 << 20
+_FULL: Final[tuple[int, ...]] = (errno.ENOSPC, errno.EDQUOT)
 
 
 def _write_again(segment: Segment, begin: int, end: int) -> None:
@@ -76,7 +78,7 @@ def _write_again(segment: Segment, begin: int, end: int) -> None:
     segment.file.sync()
 
 
-class CommitLog:
+class CommitLog(WriteSide):
     """The log of one broker. Single-threaded but for `SyncJob.run` and what `begin_spare` returns."""
 
     def __init__(self, fs: FileSystem, segment_bytes: int, low_disk_bytes: int | None) -> None:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from halfmoon.core.storage.index import Growing, IndexFile, Run
 
-MOST_RECORDS = ((1 << 31) - 1) // 7
+MOST_RECORDS: Final = ((1 << 31) - 1) // 7
 """No batch has more: it has less than 2 GiB, and a record 7 bytes. Versions before 0.3 stored batches that say so."""
 
 MOST_PLACES = 8_192

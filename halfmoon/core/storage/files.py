@@ -12,24 +12,23 @@ import errno
 import fcntl
 import mmap
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol
 
 from halfmoon.core.storage.held_back import HeldBack
 from halfmoon.errors import StartError
 
 Buffer = bytes | bytearray | memoryview
-LOCK = "lock"
+LOCK: Final = "lock"
 """The file of a data directory that its broker holds locked."""
 
 FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
 """Messages and credentials are their owner's alone."""
-_OTHERS = 0o077
+_OTHERS: Final = 0o077
 
-IOV_MAX = 1024
+IOV_MAX: Final = 1024
 """Most buffers that one pwritev takes (Linux: UIO_MAXIOV)."""
 
 
@@ -116,7 +115,7 @@ class FileSystem(Protocol):
         """A file that others than its owner may read; None where there is none, or that cannot be told."""
 
 
-class OsMapping:
+class OsMapping(Mapping):
     def __init__(self, fd: int, size: int, held: HeldBack | None = None) -> None:
         held = held or HeldBack()
         # It keeps a descriptor of its own.
@@ -143,7 +142,7 @@ class OsMapping:
         return True
 
 
-class OsFile:
+class OsFile(File):
     """A file of this machine."""
 
     def __init__(self, fd: int, held: HeldBack | None = None) -> None:
@@ -227,7 +226,7 @@ class OsFile:
         os.close(self._fd)
 
 
-class OsFileSystem:
+class OsFileSystem(FileSystem):
     """A directory of this machine, held by one process at a time."""
 
     def __init__(self, root: str | os.PathLike[str], *, read_only: bool = False) -> None:
@@ -324,18 +323,14 @@ class OsFileSystem:
         return None
 
 
-@runtime_checkable
-class Lockable(Protocol):
-    def lock(self) -> None: ...
-    def unlock(self) -> None: ...
-
-
-ASIDE = ".new"
+ASIDE: Final = ".new"
 """How the name of a file ends that is not whole yet."""
 
 
 def copy_file(source: Path, target: Path) -> None:
     """The content, into a file of its owner's alone. Raises OSError, and makes no file where there is no source."""
+    import shutil  # here, as it brings all compressions with it
+
     opener = partial(os.open, mode=FILE_MODE)
     with source.open("rb") as reading, open(target, "wb", opener=opener) as writing:
         shutil.copyfileobj(reading, writing, 1 << 20)
@@ -367,17 +362,26 @@ def replace_file(fs: FileSystem, path: str, fill: Callable[[File], object]) -> N
 
 def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
     """Write every byte of `buffers`, however short the single writes come out; returns the end position."""
+    if len(buffers) <= IOV_MAX:
+        return _write(file, buffers, position)
     for first in range(0, len(buffers), IOV_MAX):
-        rest: Sequence[Buffer] = buffers[first : first + IOV_MAX]
-        left = sum(map(len, rest))
-        while left:
-            done = file.pwritev(rest, position)
-            if done == 0:
-                raise OSError(errno.EIO, "a write wrote nothing")
-            position += done
-            left -= done
-            if left:
-                rest = _after(rest, done)
+        position = _write(file, buffers[first : first + IOV_MAX], position)
+    return position
+
+
+def _write(file: File, buffers: Sequence[Buffer], position: int) -> int:
+    left = 0
+    for buffer in buffers:
+        left += len(buffer)
+    rest = buffers
+    while left:
+        done = file.pwritev(rest, position)
+        if done == 0:
+            raise OSError(errno.EIO, "a write wrote nothing")
+        position += done
+        left -= done
+        if left:
+            rest = _after(rest, done)
     return position
 
 

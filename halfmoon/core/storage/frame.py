@@ -36,38 +36,37 @@ version byte; a reader that meets a version it does not know must refuse the dir
 from __future__ import annotations
 
 import struct
-from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from halfmoon.core.crc import crc32c
 from halfmoon.core.storage.files import Buffer
 
-MAGIC = b"HMf1"
+MAGIC: Final = b"HMf1"
 VERSION = 1
 """What this program writes."""
 READABLE_VERSIONS = frozenset({1})
 """What it reads. Magic, version, position and the place of the header's checksum are where they are in every
 version."""
 
-INDEXED = 1
+INDEXED: Final = 1
 """A flag: a key may stand in this frame, or it names messages that were dealt with."""
 
-_FIELDS = struct.Struct("<4sBBHIIQQIiiIqIIQQHHI")
-_CRC = struct.Struct("<I")
-HEADER_BYTES = _FIELDS.size + _CRC.size
+_FIELDS: Final = struct.Struct("<4sBBHIIQQIiiIqIIQQHHI")
+_CRC: Final = struct.Struct("<I")
+HEADER_BYTES: Final = _FIELDS.size + _CRC.size
 assert HEADER_BYTES == 92
 
-_pack = _FIELDS.pack
-_pack_crc = _CRC.pack
+_pack: Final = _FIELDS.pack
+_pack_crc: Final = _CRC.pack
 
-BATCH_HEADER = struct.Struct(">qiibI")
+BATCH_HEADER: Final = struct.Struct(">qiibI")
 """The first 21 bytes of a record batch: base offset, length, leader epoch, magic, CRC."""
 
 
-class Kind(IntEnum):
-    BATCH = 1
-    CONTROL = 2
-    END = 3
+class Kind:
+    BATCH: Final = 1
+    CONTROL: Final = 2
+    END: Final = 3
     """The rest of the segment holds nothing. Its length runs to the segment's end; no payload is written."""
 
 
@@ -188,13 +187,13 @@ def provenance_length_at(data: memoryview, at: int) -> int:
     return int.from_bytes(data[at + _PROVENANCE_LENGTH_AT : at + _PROVENANCE_LENGTH_AT + 4], "little")
 
 
-_PROVENANCE_LENGTH_AT = 12
-_STORE_MS = struct.Struct("<q")
-_STORE_MS_AT = 64
-_POSITION_AT = 16
+_PROVENANCE_LENGTH_AT: Final = 12
+_STORE_MS: Final = struct.Struct("<q")
+_STORE_MS_AT: Final = 64
+_POSITION_AT: Final = 16
 
 
-BEFORE_BYTES = HEADER_BYTES + 104
+BEFORE_BYTES: Final = HEADER_BYTES + 104
 """So many bytes before a payload are looked at by `before_payload`, so it finds provenance lists of five source runs. A
 segment has at least as many before its first batch: its head is a snapshot, of no less than 118 bytes."""
 

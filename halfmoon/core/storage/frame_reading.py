@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from halfmoon.core.storage import frame
 from halfmoon.core.storage.frame import HEADER_BYTES, MAGIC, BadFrameError, Frame, Kind
@@ -11,17 +11,16 @@ from halfmoon.schema import provenance
 from halfmoon.schema.provenance import MAX_PROVENANCE_BYTES, Origin, Provenance, UnknownProvenanceError
 
 if TYPE_CHECKING:
-    from halfmoon.core.storage.commitlog import CommitLog
     from halfmoon.core.storage.segment import Segment
 
-FIRST_BYTES = 16 << 10
+FIRST_BYTES: Final = 16 << 10
 """So much is read at once; few frames are longer."""
 
 
 class WholeFrame(NamedTuple):
     frame: Frame
     provenance: Provenance
-    payload: memoryview
+    payload: "memoryview"
 
     @property
     def target(self) -> Origin | None:
@@ -30,10 +29,11 @@ class WholeFrame(NamedTuple):
 
 
 class FrameReader:
-    """Make it in the loop; `read` and `before` are for one thread. The segments of now stay readable for its life."""
+    """Make it in the loop; `read` and `before` are for one thread. The segments stay readable for its life."""
 
-    def __init__(self, log: CommitLog) -> None:
-        self._segments: list[Segment] = log.segments + log.cleaned
+    def __init__(self, segments: list[Segment]) -> None:
+        """`segments`: of the log, then the cleaned ones."""
+        self._segments = segments
         self._starts = [segment.start for segment in self._segments]
         self._guards = [segment.view[:0] for segment in self._segments]
         """They keep the files open."""

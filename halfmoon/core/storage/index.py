@@ -39,21 +39,24 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from halfmoon.core.crc import crc32c
+from halfmoon.core.gil import let_others_run
 from halfmoon.core.storage.files import ASIDE, IOV_MAX, File, FileSystem, Mapping, replace_file, write_all
 from halfmoon.schema.snapshot import CLEAN_BASE
 
-FOLDER = "index"
-_HEADER = struct.Struct("<4sIQQQQII")
-_RUN = struct.Struct("<iiQQQ")
-_CRC = struct.Struct("<I")
-_MAGIC = b"HMix"
+FOLDER: Final = "index"
+_HEADER: Final = struct.Struct("<4sIQQQQII")
+_RUN: Final = struct.Struct("<iiQQQ")
+_CRC: Final = struct.Struct("<I")
+_MAGIC: Final = b"HMix"
 _VERSION = 1
-_LONG_COLUMNS = ("base", "position", "total", "max_ms", "running_ms")
-_ROW_BYTES = 8 * len(_LONG_COLUMNS) + 4
+_LONG_COLUMNS: Final[tuple[str, ...]] = ("base", "position", "total", "max_ms", "running_ms")
+_ROW_BYTES: Final = 8 * len(_LONG_COLUMNS) + 4
 _CHUNK_ROWS = 8192
+LEAST_MS: Final = -(1 << 63)
+"""No timestamp is less."""
 _WRITE_BYTES = 1 << 20
 
 
@@ -82,7 +85,7 @@ class Columns:
 class Growing(Columns):
     """The columns of one partition's tail. `before`: the total before the first row."""
 
-    __slots__ = ("before",)
+    __slots__ = ("before", "last_running_ms", "last_total")
     base: array[int]
     position: array[int]
     total: array[int]
@@ -92,16 +95,15 @@ class Growing(Columns):
 
     def __init__(self, before: int = 0) -> None:
         super().__init__(array("q"), array("q"), array("q"), array("q"), array("q"), array("i"))
-        self.before = before
+        self.before = self.last_total = before
+        self.last_running_ms = LEAST_MS
 
     def add(self, base: int, position: int, length: int, max_ms: int, span: int) -> None:
-        if self.base:
-            self.total.append(self.total[-1] + length)
-            last = self.running_ms[-1]
-            self.running_ms.append(max_ms if max_ms > last else last)
-        else:
-            self.total.append(self.before + length)
-            self.running_ms.append(max_ms)
+        self.last_total += length
+        if max_ms > self.last_running_ms:
+            self.last_running_ms = max_ms
+        self.total.append(self.last_total)
+        self.running_ms.append(self.last_running_ms)
         self.base.append(base)
         self.position.append(position)
         self.max_ms.append(max_ms)
@@ -333,6 +335,7 @@ def _column(name: str, pieces: Sequence[Run]) -> Iterator[memoryview]:
             total += run.bytes
             if shift:  # runs of before and after a loss
                 for at in range(low, high, _CHUNK_ROWS):
+                    let_others_run()
                     chunk = run.columns.total[at : min(at + _CHUNK_ROWS, high)]
                     yield _bytes_of(array("q", [each + shift for each in chunk]))
                 continue
@@ -341,6 +344,7 @@ def _column(name: str, pieces: Sequence[Run]) -> Iterator[memoryview]:
                 # It grows within the run; up to where it passes what went before, that counts.
                 passed = bisect_left(run.columns.running_ms, newest, low, high)
                 for at in range(low, passed, _CHUNK_ROWS):
+                    let_others_run()
                     yield _bytes_of(array("q", [newest]) * (min(at + _CHUNK_ROWS, passed) - at))
                 low = passed
             newest = run.max_ms if newest is None else max(newest, run.max_ms)

@@ -7,6 +7,7 @@ import errno
 import mmap
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Final
 
 from msgspec import Struct
 
@@ -16,8 +17,8 @@ from halfmoon.core.storage.files import Buffer, File, FileSystem
 from halfmoon.core.storage.segment import Removed, Segment
 from halfmoon.errors import StartError
 
-FOLDER = "log"
-SPARE = "log/spare"
+FOLDER: Final = "log"
+SPARE: Final = "log/spare"
 
 
 def segment_path(start: int) -> str:

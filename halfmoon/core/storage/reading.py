@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.fetch_buffers import FetchBuffers
@@ -25,7 +25,7 @@ from halfmoon.core.storage.segment import Segment
 from halfmoon.core.storage.storage import Frames, Place, Read
 from halfmoon.schema.snapshot import CLEAN_BASE
 
-NEAR_BYTES = 16 << 10
+NEAR_BYTES: Final = 16 << 10
 """Two batches no further apart than this are read in one go, …"""
 STRETCH_BYTES = 1 << 20
 """… as long as that makes no more than this."""
@@ -36,7 +36,7 @@ CAREFUL_BYTES = 256 << 20
 BLOCK_BYTES = 4 << 20
 """What cold reads bring in is forgotten in steps of so much."""
 
-COLD_SHARE = 4
+COLD_SHARE: Final = 4
 """Unless it is configured, the page cache that cold reads may fill is memory divided by this."""
 
 
@@ -47,7 +47,7 @@ class Stretch(NamedTuple):
     start: int
     end: int
     places: list[Place]
-    guard: memoryview
+    guard: "memoryview"
 
     @property
     def kept_bytes(self) -> int:
@@ -253,7 +253,7 @@ class Reader:
         return lambda: _load(stretches, _private)
 
     def frames(self) -> Frames:
-        return FrameReader(self._log)
+        return FrameReader(self._log.segments + self._log.cleaned)
 
     def bring(self, start: int, end: int) -> Callable[[], object] | None:
         """None: these bytes of one segment can be touched at once. Else a function for a thread that has them brought

@@ -38,11 +38,6 @@ Bring = Callable[[int, int], Callable[[], object] | None]
 """As of `ReadSide.bring`."""
 
 
-class LeaseLostError(OSError):
-    """Another node writes this log now. A storage that meets it is `failed` with it; clients that wait are sent to the
-    new owner (NOT_LEADER_OR_FOLLOWER)."""
-
-
 class Read(NamedTuple):
     """Whole batches. `size` in bytes.
 

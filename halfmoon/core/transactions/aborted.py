@@ -18,11 +18,11 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from halfmoon.core.records.batch_header import CONTROL, TRANSACTIONAL, BatchHeader
 
-_BLOCK = 256
+_BLOCK: Final = 256
 
 
 class Aborted(NamedTuple):
@@ -62,7 +62,7 @@ class AbortedBatches:
         return bool(header.attributes & CONTROL) or self.hold(header)
 
 
-NONE_ABORTED = AbortedBatches(())
+NONE_ABORTED: Final = AbortedBatches(())
 
 
 class AbortedTransactions:

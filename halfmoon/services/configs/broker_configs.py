@@ -118,6 +118,15 @@ def _offsets_retention_ms(value: str) -> int | None:
     return None if int(value) == INT_MAX else int(value) * 60_000
 
 
+def _reauthentication_ms(settings: Settings) -> str:
+    asked = [listener.reauthenticate_ms for listener in settings.listeners.of_kafka if listener.reauthenticate_ms]
+    return str(min(asked, default=0))
+
+
+def _mechanisms(settings: Settings) -> str:
+    return ",".join(sorted({name for listener in settings.listeners.of_kafka for name in listener.sasl or ()}))
+
+
 def _cleaner_rate(settings: Settings) -> str:
     rate = settings.log.cleaner.bytes_per_second
     return str(sys.float_info.max if rate is None else float(rate))
@@ -134,6 +143,11 @@ _SETTINGS = (
         "limits.idle_timeout", parse=_none_below_one,
     ),
     _shown(
+        "connections.max.reauth.ms", Kind.LONG, _reauthentication_ms,
+        "Time after which a client has to authenticate again, at the listener where it is shortest; 0: never.",
+        "listeners.kafka.reauthenticate",
+    ),
+    _shown(
         "controller.quota.window.num", Kind.INT, stated("limits.quota_windows"),
         "Same as quota.window.num, for controller_mutation_rate.", "limits.quota_windows",
     ),
@@ -142,6 +156,14 @@ _SETTINGS = (
         "Same as quota.window.size.seconds, for controller_mutation_rate.", "limits.quota_window",
     ),
     _shown("default.replication.factor", Kind.INT, always(1), "A single node has one replica."),
+    _shown(
+        "delegation.token.expiry.time.ms", Kind.LONG, stated("security.tokens.renew_ms"),
+        "Time that a delegation token lasts without being renewed.", "security.tokens.renew",
+    ),
+    _shown(
+        "delegation.token.max.lifetime.ms", Kind.LONG, stated("security.tokens.lifetime_ms"),
+        "Longest time that a delegation token lasts.", "security.tokens.lifetime",
+    ),
     _shown("delete.topic.enable", Kind.BOOLEAN, always("true"), "Topics can be deleted."),
     _shown(
         "group.consumer.max.size", Kind.INT, stated("groups.most_members"),
@@ -216,6 +238,10 @@ _SETTINGS = (
     ),
     _shown(
         "quota.window.size.seconds", Kind.INT, _quota_window_s, "Length of such a window.", "limits.quota_window",
+    ),
+    _shown(
+        "sasl.enabled.mechanisms", Kind.LIST, _mechanisms,
+        "How clients can authenticate, at one listener or another.", "listeners.kafka.sasl",
     ),
     _shown(
         "socket.request.max.bytes", Kind.INT, stated("limits.max_request_bytes"),

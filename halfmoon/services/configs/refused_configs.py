@@ -24,9 +24,8 @@ _SAME = "use log.retention.ms"
 REFUSED_CONFIGS: Mapping[str, str] = by_name({
     _IN_YAML: ("advertised.listeners", "listeners"),
     "broker.yaml sets it, as far as there is something like it (docs/security.md)": (
-        "authorizer.class.name", "connection.failed.authentication.delay.ms", "connections.max.reauth.ms",
-        "delegation.token.*", "listener.security.protocol.map", "principal.builder.class", "sasl.*", "security.*",
-        "ssl.*",
+        "authorizer.class.name", "connection.failed.authentication.delay.ms", "delegation.token.*",
+        "listener.security.protocol.map", "principal.builder.class", "sasl.*", "security.*", "ssl.*",
     ),
     _ONE_NODE: (
         "auto.leader.rebalance.enable", "broker.heartbeat.interval.ms", "broker.rack", "broker.session.timeout.ms",

@@ -16,7 +16,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Generator, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from halfmoon.core import clean_files
 from halfmoon.core.catalog.catalog import Catalog
@@ -40,19 +40,19 @@ from halfmoon.services.keyindex.keys import possible_keys
 
 STRETCH_ENTRIES = 500_000
 """So many become a file: 4 MB in memory."""
-STRETCH_BYTES = 256 << 20
+STRETCH_BYTES: Final = 256 << 20
 """So much of the log becomes a file, however little is in it: what has none yet is scanned after a crash."""
 FORGOTTEN = 20_000
 """Numbers that are left behind before memory is given back."""
-TAKEN = 4
+TAKEN: Final = 4
 """Frames that are looked into between two pauses: each may take half a millisecond, …"""
-KNOWN_SHARE = 0.1
+KNOWN_SHARE: Final = 0.1
 """… where one whose entries are known counts for so much."""
-SCANNED = 200
+SCANNED: Final = 200
 """Frames that are looked at between two pauses of a scan, where there is nothing to be found in them; …"""
-SCANNED_BYTES = 16 << 10
+SCANNED_BYTES: Final = 16 << 10
 """… so many bytes, whose checksum is looked at, count as one more."""
-GOES_ON = 20_000
+GOES_ON: Final = 20_000
 """The last file before a start is gone on with if it has no more entries: else each start would leave one more."""
 
 

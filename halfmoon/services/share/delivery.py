@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from halfmoon.config.share_settings import EARLIEST_MS, LATEST_MS, reset_ms
 from halfmoon.core.append import Appender
@@ -34,11 +34,11 @@ from halfmoon.services.share.parts import Part, Parts, Place
 from halfmoon.services.share.reading import Found, Loading, Lost, Reading
 from halfmoon.services.share.share_partition import Demand, Extent, Stretch, accepted
 
-LOOKS = 20
+LOOKS: Final = 20
 """A fetch that finds nothing but holes and markers looks on so often before it returns to the loop."""
 
 
-WRITE_AGAIN_MS = 2_000
+WRITE_AGAIN_MS: Final = 2_000
 """What has become of records, and could not be written down, is tried again after so long."""
 
 

@@ -120,9 +120,13 @@ class ShareService:
         return response, self._saved_at
 
     def leave(self, group: str, member: str) -> int:
-        """Returns the log position to wait for. Raises BrokerError."""
+        """Returns the log position to wait for. Raises BrokerError.
+
+        Its session does not end with that, nor what it holds is released: librdkafka leaves by one connection while it
+        acknowledges by another (ShareSessionCache knows of no membership, either)."""
         self.members.leave(group, member, self._topics())
-        self.member_gone(group, member)
+        if self.sessions.get(group, member) is None:
+            self.delivery.release(group, member)
         return self._saved_at
 
     def group(self, name: str) -> ShareGroup | None:

@@ -9,7 +9,7 @@ happens; and after a crash the timing wheel is made again from what is pending (
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
-from typing import Any
+from typing import Any, Final
 
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
@@ -27,11 +27,11 @@ from halfmoon.services.waiting.due_times import Due
 from halfmoon.services.waiting.messages import WaitingMessages
 from halfmoon.services.waiting.queues import WaitingQueues
 
-AT_ONCE = 256
+AT_ONCE: Final = 256
 """Frames of waiting messages that are read together."""
-WHOLE_RECORDS = 16
+WHOLE_RECORDS: Final = 16
 """A batch of so many that are all due is delivered unchanged."""
-ONE_BY_ONE_MS = 1_000
+ONE_BY_ONE_MS: Final = 1_000
 
 
 class Deliveries:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 IN_SLICES = 200
 """Batches of more records are inspected in slices; so many take a few milliseconds."""
 
-AT_ONCE = 4
+AT_ONCE: Final = 4
 TOPICS_AT_ONCE = 100
 """That are asked for between two pauses."""
 
-OWN_PREFIX = "halfmoon."
+OWN_PREFIX: Final = "halfmoon."
 """Headers that begin so are the broker's."""
 
 
@@ -73,9 +73,9 @@ class Interception:
         self._own = HeaderSearch((), [OWN_PREFIX])
         self._any = HeaderSearch([name for each in interceptors for name in each.header_names], [OWN_PREFIX])
 
-    def concerns(self, partition: Partition, body: Buffer) -> bool:
-        """Whether somebody may have something to do with a batch of these bytes (decompressed)."""
-        if self._any.finds(body):
+    def concerns(self, partition: Partition, body: Buffer | None) -> bool:
+        """As core's Interceptor says it."""
+        if body is not None and self._any.finds(body):
             return True
         return bool(self._prefixes) and partition.topic.name.startswith(self._prefixes)
 

@@ -10,6 +10,7 @@ from halfmoon.adapters.kafka.answers import Answers, Slot, encode
 from halfmoon.adapters.kafka.registry import Deferred
 from halfmoon.adapters.kafka.routes import Route
 from halfmoon.adapters.tcp.connection import JOIN_BELOW_BYTES, Buffer
+from halfmoon.adapters.tcp.counters import RequestMetrics
 
 
 def route(key: int, *, flexible: bool = False) -> Route:
@@ -21,6 +22,7 @@ def route(key: int, *, flexible: bool = False) -> Route:
         0,
         "Any",
         handler,
+        RequestMetrics(),
         raw=True,
         flexible_request=flexible,
         flexible_response=flexible,

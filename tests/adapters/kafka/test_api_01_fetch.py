@@ -289,6 +289,7 @@ def test_a_deleted_topic_ends_the_wait(rig):
     assert [part.error_code for part in parts(client.answers()[0])] == [3]
 
 
+@pytest.mark.pure
 def test_a_lost_notification_costs_only_until_the_next_check(rig, way):
     """But for one of very many partitions that reads all records."""
     (partition,) = rig.topic("t")

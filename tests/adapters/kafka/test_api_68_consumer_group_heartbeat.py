@@ -117,6 +117,7 @@ def test_the_interval_grows_with_the_number_of_members(tmp_path):
         assert intervals == [200, 400, 600, 800, 1_000, 1_000, 1_000]
 
 
+@pytest.mark.pure
 def test_a_log_that_takes_nothing(client, monkeypatch):
     def full(record):
         raise BrokerError(Fault.KAFKA_STORAGE_ERROR)

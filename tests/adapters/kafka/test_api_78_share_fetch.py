@@ -78,6 +78,18 @@ def test_a_fetch_waits_for_so_many_bytes(rig: Rig) -> None:
     assert acquired(member.answer()) == [(2, 2, 1)]
 
 
+def test_a_fetch_of_no_bytes_waits_and_gets_nothing(rig: Rig) -> None:
+    member = Member(rig, "a")
+    produce(rig, 1)
+    member.send(max_bytes=0)
+    pass_time(rig, 499)
+    assert member.answer() is None
+    pass_time(rig, 1)
+    assert acquired(member.answer()) == []
+    member.send(named=False)
+    assert acquired(member.answer()) == [(0, 0, 1)]
+
+
 def test_of_two_that_wait_one_gets_the_records_and_the_other_waits_on(rig: Rig) -> None:
     first, second = Member(rig, "a"), Member(rig, "b")
     first.send()

@@ -7,7 +7,6 @@ UnifiedLog.analyzeAndValidateRecords. Where Kafka is less exact, a comment says 
 
 from __future__ import annotations
 
-import importlib
 import struct
 
 import pytest
@@ -140,7 +139,7 @@ def check(rig, bad, expected):
 
 @pytest.fixture(params=FORMS)
 def form(request, monkeypatch):
-    compiled = None if request.param == "python" else importlib.import_module("halfmoon.core.records._walk").walk
+    compiled = None if request.param == "python" else walk.load_compiled()
     monkeypatch.setattr(walk, "walk_compiled", compiled)
     return request.param
 
@@ -172,6 +171,21 @@ def test_a_record_without_a_key_is_refused_where_topics_are_compacted(form):
         rig.topic("t", 1, cleanup_policy="compact")
         bad = made(0, record(), record(1, key=b"\1"))
         assert results(rig.client().ask(0, 9, **fields((0, bad))))[0][1] == INVALID
+
+
+@pytest.mark.parametrize("version", [7, 8, 9, 12])
+def test_the_records_without_a_key_are_named(form, version):
+    """KIP-467: a client may send the others again, and need not guess."""
+    rig = Rig()
+    rig.topic("t", 1, cleanup_policy="compact")
+    bad = made(0, record(key=b"\1"), record(1), record(2, key=b"\1"))
+    (part,) = rig.client().ask(0, version, **fields((0, bad))).responses[0].partition_responses
+    assert part.error_code == INVALID
+    if version >= 8:
+        assert [(each.batch_index, each.batch_index_error_message) for each in part.record_errors] == [
+            (0, None), (2, None)
+        ]  # fmt: skip
+        assert "record 0 of the batch has no key (as 2 in all)" in part.error_message
 
 
 def bomb(codec):

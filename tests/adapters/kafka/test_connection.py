@@ -8,7 +8,6 @@ import uuid
 
 import pytest
 from kafka_rig import Rig, batch
-from msgspec import structs
 
 from halfmoon.adapters.kafka import connection as module
 from halfmoon.adapters.kafka.connection import MAX_IN_THREADS
@@ -164,7 +163,7 @@ def test_deferred_answers_that_complete_out_of_order_leave_in_order(rig):
 
     for key, route in rig.server.routes.items():
         if route.key == API_VERSIONS:
-            rig.server.routes[key] = structs.replace(route, handler=handler)
+            rig.server.routes[key] = route.handled_by(handler, sliced=route.sliced)
     client.feed(versions(client) + versions(client) + versions(client))
     waiting[2].complete(b"third")
     waiting[0].complete(b"first")
@@ -558,7 +557,7 @@ def test_a_failing_handler_costs_its_own_connection_only(rig, caplog):
         raise ZeroDivisionError
 
     route = rig.server.routes[API_VERSIONS << 16 | 3]
-    rig.server.routes[API_VERSIONS << 16 | 3] = structs.replace(route, handler=handler)
+    rig.server.routes[API_VERSIONS << 16 | 3] = route.handled_by(handler, sliced=route.sliced)
     good, bad = rig.client(), rig.client()
     bad.feed(versions(bad))
     good.feed(fetch(good, partition, 0, max_wait_ms=0))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import uuid
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from kafka_rig import Rig, batch
 from test_api_00_produce import TIMED_OUT, Topic, fields, results, values
 from test_late_produce import settle
@@ -159,6 +162,10 @@ def test_a_large_request_is_not_copied(rig):
 # -- the codec ---------------------------------------------------------------------------------------------------------
 
 
+def fields_of(request):
+    return request.transactional_id, request.acks, request.topics
+
+
 @pytest.mark.parametrize("version", [3, 8, 9, 13])
 def test_slices_read_the_same(version, monkeypatch):
     monkeypatch.setattr(produce_codec, "SLICE", 3)
@@ -176,10 +183,40 @@ def test_slices_read_the_same(version, monkeypatch):
         ]  # fmt: skip
         said = request_bytes(0, version, 1, "", transactional_id=None, acks=1, timeout_ms=1, topic_data=topics)
         body = memoryview(said)[14 + (version >= 9) :]
-        assert finish(produce_codec.parse_in_slices(body, version)) == parse(body, version)
+        assert fields_of(finish(produce_codec.parse_in_slices(body, version))) == fields_of(parse(body, version))
         for cut in range(len(body)):
             with pytest.raises(MalformedRequest):
                 finish(produce_codec.parse_in_slices(body[:cut], version))
+
+
+def read(parsed):
+    """What a reader finds, or what it says."""
+    try:
+        return fields_of(parsed())
+    except MalformedRequest as error:
+        return str(error)
+
+
+@settings(max_examples=500)
+@given(
+    st.sampled_from([3, 8, 9, 12, 13]),
+    st.text(max_size=3) | st.just("n" * 200),
+    st.none() | st.binary(max_size=200),
+    st.sampled_from([None, "", "id"]),
+    st.lists(st.tuples(st.floats(0, 1), st.integers(0, 2), st.binary(max_size=2)), max_size=3),
+)
+def test_a_single_batch_reads_as_one_of_many(version, name, records, transactional_id, changes):
+    """Requests of one batch have a reader of their own: it finds the same, also where bytes are changed, are missing or
+    are too many."""
+    part = Topic.PartitionProduceData(index=3, records=records)
+    topics = [Topic(name=name, topic_id=uuid.UUID(int=5), partition_data=[part])]
+    said = request_bytes(0, version, 1, "", transactional_id=transactional_id, acks=1, timeout_ms=1, topic_data=topics)
+    body = bytearray(said)[14 + (version >= 9) :]
+    for where, gone, new in changes:
+        at = int(where * len(body))
+        body[at : at + gone] = new
+    view = memoryview(body)
+    assert read(lambda: parse(view, version)) == read(lambda: finish(produce_codec.parse_in_slices(view, version)))
 
 
 @pytest.mark.parametrize("version", [3, 4, 5, 8, 9, 13])

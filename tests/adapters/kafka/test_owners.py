@@ -15,7 +15,7 @@ from test_api_02_list_offsets import asking, only
 from halfmoon.adapters.kafka.metadata_bytes import head_bytes, topic_bytes
 from halfmoon.core.catalog.owners import OtherNode
 from halfmoon.core.catalog.topics import Partition, Topic
-from halfmoon.core.storage.storage import LeaseLostError
+from halfmoon.errors import LeaseLostError
 
 NOT_LEADER = 6
 OTHER = OtherNode(9, ("other.example", 9_192), "broker-9", ("other.example", 10_912))

@@ -248,6 +248,7 @@ def test_a_port_in_use_is_an_os_error(tmp_path):
     run(main())
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("in_loop", [True, False])
 def test_with_sync_an_answer_leaves_when_the_disk_has_it_or_refuses_it(tmp_path, monkeypatch, in_loop):
     """Wherever the sync runs: in the loop, or in its thread."""

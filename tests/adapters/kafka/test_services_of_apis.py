@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import re
-import sys
+from pathlib import Path
 
 import pytest
 from kafka_rig import Rig
 
 from halfmoon.adapters.kafka.api import registered
-from halfmoon.adapters.kafka.registry import Api, offered
+from halfmoon.adapters.kafka.registry import Api, OnDemand, offered
 from halfmoon.services.common.services import Services
 from halfmoon.services.security import SecurityAnswers
 
@@ -19,6 +18,8 @@ INIT_PRODUCER_ID = 22
 ALWAYS = {
     PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID,
 }  # fmt: skip
+
+ROOT = Path(__file__).parents[3]
 
 OF_A_RUNNING_BROKER = SecurityAnswers("decide", "reload")  # type: ignore[arg-type]
 """The app adds it (server/app.py): it knows access rules and certificates."""
@@ -32,7 +33,9 @@ ASKED_BESIDE = {
 
 def services_in(api: Api) -> set[str]:
     """Names of the types that the module of the handler asks for."""
-    return set(re.findall(r"services\.get\((\w+)\)", inspect.getsource(sys.modules[api.handler.__module__])))
+    module = api.handler.module if isinstance(api.handler, OnDemand) else api.handler.__module__
+    source = (ROOT / module.replace(".", "/")).with_suffix(".py")
+    return set(re.findall(r"services\.get\((\w+)\)", source.read_text()))
 
 
 @pytest.mark.parametrize("api", [pytest.param(each, id=each.name) for each in registered().values()])

@@ -296,6 +296,7 @@ class Over(RoundTime):
         return True
 
 
+@pytest.mark.pure
 def test_a_short_request_is_read_before_its_buffer_serves_others(rig: Rig) -> None:
     """Its turn may be over before it has begun, where others have come in the same round."""
     rig.server.round_time = Over(rig.loop.call_soon)
@@ -306,6 +307,7 @@ def test_a_short_request_is_read_before_its_buffer_serves_others(rig: Rig) -> No
     assert {"mine", "mine.too", "x" * 200, "y" * 200} <= rig.broker.catalog.by_name.keys()
 
 
+@pytest.mark.pure
 def test_of_a_short_request_what_takes_long_is_done_turn_by_turn(rig: Rig) -> None:
     """As a few topics of very many partitions are, each of which takes longer than a turn should."""
     ticks = count()

@@ -399,6 +399,7 @@ class TestLocks:
             answer = rig.client().ask(code, empty)
             assert (answer.code, answer.remark) == (Code.INVALID_PARAMETER, "a body of more than 12500 objects")
 
+    @pytest.mark.pure
     def test_each_topic_is_looked_up_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         rig = Rig()
         rig.topic("orders", 3)

@@ -78,6 +78,7 @@ def test_that_a_topic_is_gone_is_told_to_the_name_service_likewise() -> None:
     assert world.codes() == [0, 0]
 
 
+@pytest.mark.pure
 def test_progress_that_the_log_refuses_is_not_said_to_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was logged, and the client was told that all is well."""
     world = World()

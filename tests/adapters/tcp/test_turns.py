@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import pytest
 
@@ -152,3 +153,31 @@ def test_while_it_starts_nothing_is_noted(clocks, turns):
     turns.paused = False
     turn(clocks, turns, "other", 0.003)
     assert turns.longest() == {"other": approx(0.003, 0.003)}
+
+
+def test_all_who_wait_for_the_end_of_a_round_are_called_together_whatever_one_of_them_raises(turns, caplog) -> None:
+    loop: list[Callable[[], None]] = []
+    order: list[str] = []
+
+    def fails() -> None:
+        order.append("fails")
+        turns.at_end(lambda: order.append("next round"))
+        raise ValueError("of one")
+
+    turns.quick_soon = loop.append
+    turns.at_end(fails)
+    turns.at_end(lambda: order.append("other"))
+    assert len(loop) == 1
+    loop.pop()()
+    assert order == ["fails", "other"]
+    assert [record.getMessage() for record in caplog.records] == ["event=callback_failed"]
+    (end,) = loop
+    end()
+    assert order == ["fails", "other", "next round"]
+
+
+def test_without_a_loop_that_measures_each_is_called_by_the_loop_there_is(turns) -> None:
+    loop: list[Callable[[], None]] = []
+    soon = turns.soon(loop.append)
+    soon(turns.forget)
+    assert loop == [turns.forget]

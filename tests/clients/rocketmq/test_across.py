@@ -249,8 +249,8 @@ def test_a_kafka_consumer_reads_all_that_java_has_sent(clients: Clients, kafka: 
 def test_a_delay_of_java_is_kept_before_kafka(clients: Clients, kafka: Kafka) -> None:
     topic, producer = clients.topic(), clients.producer()
     level, timer = clients.message(topic, "D", "level", "k1", a="1"), clients.message(topic, "D", "timer", "k2")
-    level.setDelayTimeLevel(3)  # 500 ms
-    timer.setDelayTimeMs(250)
+    level.setDelayTimeLevel(5)  # 3 s: Java may take long between two
+    timer.setDelayTimeMs(1_000)
     before_ms = int(time.time() * 1_000)
     for message in level, timer:
         producer.send(message)
@@ -260,7 +260,7 @@ def test_a_delay_of_java_is_kept_before_kafka(clients: Clients, kafka: Kafka) ->
     assert [(message.offset(), message.key(), message.value()) for message in found] == [
         (0, None, b"now"), (1, b"k2", b"timer"), (2, b"k1", b"level")
     ]  # fmt: skip
-    for message, delay_ms, asked in (found[1], 250, b"TIMER_DELAY_MS=250"), (found[2], 500, b"DELAY=3"):
+    for message, delay_ms, asked in (found[1], 1_000, b"TIMER_DELAY_MS=1000"), (found[2], 3_000, b"DELAY=5"):
         headers = headers_of(message)
         own = {"a": b"1"} if message is found[2] else {}
         assert headers.keys() - own.keys() == {

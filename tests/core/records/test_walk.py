@@ -101,12 +101,13 @@ def record(*, length=None, attributes=b"\0", timestamp=b"\0", offset=b"\0", key=
 @given(st.lists(RECORD, min_size=1, max_size=6), LONGS | st.just(0))
 def test_good_records(records, base_timestamp):
     body = body_of(records)
-    fault, _, keyless = found_by_all(body, len(records), base_timestamp)
+    fault, _, keyless, has_headers = found_by_all(body, len(records), base_timestamp)
     fits = all(-(2**63) <= base_timestamp + delta < 2**63 for delta, *_ in records)
     assert fault == (w.SOUND if fits else w.TIMESTAMP)
     if fits:
         keys = [key for _, key, *_ in records]
         assert keyless == (keys.index(None) if None in keys else -1)
+        assert has_headers == any(headers for *_, headers in records)
 
 
 @st.composite
@@ -123,7 +124,7 @@ def broken_bodies(draw):
 @settings(max_examples=500)
 @given(broken_bodies(), st.integers(1, 7), st.sampled_from([0, 1_700_000_000_000, -(2**63), 2**63 - 1]))
 def test_broken_records_are_refused_where_they_cannot_be_read(body, count, base_timestamp):
-    fault, index, _ = found_by_all(body, count, base_timestamp)
+    fault, index, *_ = found_by_all(body, count, base_timestamp)
     assert (fault == w.SOUND) == is_read(body, count, base_timestamp)
     assert 0 <= index <= count
 
@@ -196,28 +197,45 @@ def test_the_offset_delta_is_the_index(form):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("count", [2**31 - 1, 2])
 def test_a_count_that_is_too_large_ends_with_the_body(form, count):
-    assert form(record(), count) == (w.CUT, 1, 0)
+    assert form(record(), count) == (w.CUT, 1, 0, False)
 
 
 def test_a_large_body_lets_others_have_a_turn():
     """Records and headers count, since a record may have a million of them."""
     tiny = b"".join(record(offset=number(index)) for index in range(10))
-    assert in_python(tiny, 10, 0, 3) == ((w.SOUND, 9, 0), 3)
+    assert in_python(tiny, 10, 0, 3) == ((w.SOUND, 9, 0, False), 3)
     headers = record(headers=number(100) + b"\0\1" * 100)
-    assert in_python(headers, 1, 0, 10) == ((w.SOUND, 0, 0), 10)
+    assert in_python(headers, 1, 0, 10) == ((w.SOUND, 0, 0, True), 10)
 
 
 @pytest.mark.parametrize("fault", range(w.CUT, w.REST + 1))
 def test_what_is_said_names_the_record(fault):
     with pytest.raises(BrokerError, match="end before" if fault == w.REST else "record 3 of the batch") as caught:
-        w.refuse(w.Walked(fault, 3, -1), needs_keys=False)
+        w.refuse(w.Walked(fault, 3, -1, False))
     assert caught.value.fault is Fault.INVALID_RECORD
 
 
-def test_a_record_without_a_key_is_refused_where_it_needs_one():
-    w.refuse(w.Walked(w.SOUND, 9, 4), needs_keys=False)
-    with pytest.raises(BrokerError, match="record 4 of the batch has no key"):
-        w.refuse(w.Walked(w.SOUND, 9, 4), needs_keys=True)
+def test_records_without_a_key_are_found():
+    keys = [b"\1", number(1) + b"k", b"\1", number(1) + b"k", b"\1"]
+    body = b"".join(record(offset=number(index), key=key) for index, key in enumerate(keys))
+    places: list[int] = []
+    for _ in w.walk(body, len(keys), 0, 2, places):
+        pass
+    assert places == [0, 2, 4]
+    if is_built():
+        from halfmoon.core.records._walk import keyless
+
+        assert keyless(b"head" + body, 4, len(keys)) == [0, 2, 4]
+        assert keyless(body[:-1], 0, len(keys)) == [0, 2], "as far as they are sound"
+        with pytest.raises(ValueError, match="outside of the buffer"):
+            keyless(body, len(body) + 1, 1)
+
+
+def test_what_is_said_of_records_without_a_key():
+    assert w.without_keys([4]).message.startswith("record 4 of the batch has no key, and ")
+    assert w.without_keys([4, 6, 9]).message.startswith("record 4 of the batch has no key (as 3 in all), and ")
+    assert w.without_keys([4, 6]).records == [4, 6]
+    assert w.without_keys(list(range(20_000))).records == list(range(w.MOST_NAMED))
 
 
 @pytest.mark.parametrize(("value", "form"), [("1", "python"), ("0", None), ("", None)])

@@ -99,6 +99,7 @@ def test_what_is_found_is_what_overlaps(actions: list[tuple[str, int]], many: in
     assert list(again.overlapping(0, here.next_offset)) == here.aborted
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("beside", [False, True], ids=["one after the other", "beside one that stays open"])
 def test_a_search_does_not_walk_over_all_that_come_later(beside: bool) -> None:
     here = Transactions()

@@ -100,6 +100,7 @@ def test_an_echo_is_not_written(rig: Rig) -> None:
     assert lines(rig.broker) == [b"said"]
 
 
+@pytest.mark.pure
 def test_a_log_that_takes_nothing_is_tried_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     appender = rig.broker.kernel.appender
     with monkeypatch.context() as patched:
@@ -133,6 +134,7 @@ def test_what_waits_is_written_at_the_stop(rig: Rig) -> None:
     assert lines(reopened(rig)) == [b"the last"]
 
 
+@pytest.mark.pure
 def test_a_stop_with_a_log_that_takes_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> int:
         raise BrokerError(Fault.KAFKA_STORAGE_ERROR, "the disk is full")

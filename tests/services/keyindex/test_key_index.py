@@ -44,7 +44,7 @@ def places(broker: BareNode, topic: str, key: bytes) -> set[tuple[str, int]]:
 
 
 def _at(broker: BareNode, position: int) -> tuple[str, int]:
-    whole = FrameReader(broker.log).read(position)
+    whole = FrameReader(broker.log.segments + broker.log.cleaned).read(position)
     assert whole is not None
     return broker.catalog.by_number[whole.frame.topic_number].name, whole.frame.base_offset
 

@@ -430,7 +430,7 @@ def test_a_silent_member_loses_what_it_holds() -> None:
     shares.sessions.end(session)  # twice does no harm
 
 
-def test_who_leaves_or_whose_connection_goes_loses_what_it_holds() -> None:
+def test_who_leaves_loses_what_it_holds() -> None:
     bench = Bench()
     bench.send(2)
     shares = bench.broker.shares
@@ -439,11 +439,33 @@ def test_who_leaves_or_whose_connection_goes_loses_what_it_holds() -> None:
     fetch(bench.broker, part, "a")
     shares.leave(GROUP, "a")
     assert shown(part) == "start=0 0-1 available#1"
+
+
+def test_who_leaves_while_its_session_lasts_may_still_say_what_became_of_its_records() -> None:
+    """As librdkafka does, by two connections."""
+    bench = Bench()
+    bench.send(2)
+    shares = bench.broker.shares
+    part = part_of(bench.broker, "t")
+    shares.heartbeat(beat("a"))
+    session = shares.sessions.begin(GROUP, "a", object())
+    fetch(bench.broker, part, "a")
+    shares.leave(GROUP, "a")
+    assert shown(part) == "start=0 0-1 acquired#1(a)"
+    assert shares.sessions.use(GROUP, "a", -1) is session
+    shares.end_session(session)
+    assert shown(part) == "start=0 0-1 available#1"
+
+
+def test_whose_connection_goes_loses_what_it_holds() -> None:
+    bench = Bench()
+    bench.send(2)
+    shares = bench.broker.shares
     owner = object()
     shares.sessions.begin(GROUP, "b", owner)
     fetch(bench.broker, part_of(bench.broker, "t"), "b")
     shares.drop(owner)
-    assert shown(part_of(bench.broker, "t")) == "start=0 0-1 available#2"
+    assert shown(part_of(bench.broker, "t")) == "start=0 0-1 available#1"
     assert len(shares.sessions) == 0
 
 

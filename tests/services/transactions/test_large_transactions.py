@@ -239,6 +239,7 @@ def test_it_goes_on_after_a_restart(
     assert markers == [2] * PARTITIONS, "one marker in each"
 
 
+@pytest.mark.pure
 def test_a_disk_that_is_full_for_a_while_is_told_and_it_goes_on_later(
     broker: BareNode, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

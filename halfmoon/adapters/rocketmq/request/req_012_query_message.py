@@ -21,10 +21,10 @@ def handle(call: Call) -> None:
 
     def answered(results: Results) -> Answer:
         writer = call.node.writer_for(call.connection)
-        body = b"".join(
+        body = [
             lookup.written(writer, lookup.found_again(topic.partitions[found.partition], found))
             for found in results.messages
-        )
+        ]
         fields = {
             "indexLastUpdateTimestamp": str(call.core.clock.wall_ms()),
             "indexLastUpdatePhyoffset": str(call.core.log.end),

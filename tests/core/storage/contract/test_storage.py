@@ -12,8 +12,8 @@ import pytest
 from halfmoon.core.records.batch_header import stamp
 from halfmoon.core.storage.frame import HEADER_BYTES, Kind
 from halfmoon.core.storage.scan import Scan
-from halfmoon.core.storage.storage import LeaseLostError, MakeStorage, Place, Storage
-from halfmoon.errors import BrokerError, Fault, StorageError
+from halfmoon.core.storage.storage import MakeStorage, Place, Storage
+from halfmoon.errors import BrokerError, Fault, LeaseLostError, StorageError
 from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
 from tests.core.bench import batch
 from tests.core.log_bench import SEGMENT, append_group, remove_retired

@@ -147,6 +147,7 @@ KINDS: dict[str, tuple[str, Callable[[int], Headers]]] = {
 }
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("codec", [0, 4], ids=["plain", "zstd"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_whatever_is_done_with_a_batch_others_have_their_turn_after_few_records(
