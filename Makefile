@@ -59,7 +59,7 @@ soak:  ## HOURS=8 of a mixed load at half of the machine's speed: one page about
 	$(PREPARE)
 	$(RUN) -m benchmarks.soak --hours $(HOURS) $(ARGS)
 
-extremes:  ## the most that clients may send: how long it holds up the loop, and others; writes docs/performance.md's table
+extremes:  ## the most that clients may send: how long it holds up the loop, and others; writes docs/longest-turns.md
 	$(PREPARE)
 	$(RUN) -m tests.extremes $(ARGS)
 

@@ -1,7 +1,7 @@
 """What a Produce costs beside the least that a loop in Python can do for it: `python -m benchmarks.bare`.
 
 Three servers run: the bare loop (benchmarks/bare_loop.py), a broker as Python and a compiled one (`flush: interval`).
-A client in C (benchmarks/clients/c/produce.c, which `cc` compiles) loads them in turn, another one first in each round.
+A client in C (benchmarks/clients/c/ask.c, which `cc` compiles) loads them in turn, another one first in each round.
 CPU is the server's, user and system. One request at a time a broker also looks for the next without sleeping
 (server/eager.py), so its CPU says nothing there. Figures are medians and ranges over the rounds.
 """
@@ -26,7 +26,7 @@ from benchmarks.clients import topics, wire
 from benchmarks.peer import ROOT
 from tools import compiled_tree
 
-CLIENT = Path(__file__).parent / "clients" / "c" / "produce.c"
+CLIENT = Path(__file__).parent / "clients" / "c" / "ask.c"
 BARE, PURE, COMPILED = "bare loop", "pure", "compiled"
 VALUES = {"100 B": (b"x" * 100, 1), "16 KB of 100 B": (b"x" * 100, 148), "16 KB of 1 KB": (b"x" * 1_000, 16)}
 AT_ONCE = (1, 5)
@@ -50,7 +50,7 @@ def main() -> int:
     (ROOT / "out").mkdir(exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix="bare-", dir=ROOT / "out"))
     try:
-        subprocess.run(["cc", "-O2", "-o", str(work / "produce"), str(CLIENT)], check=True)
+        subprocess.run(["cc", "-O2", "-o", str(work / "ask"), str(CLIENT)], check=True)
         with servers(work) as started:
             found = measured(work, started, options.rounds, int(REQUESTS * options.scale))
     finally:
@@ -108,7 +108,7 @@ def loaded(work: Path, server: Server, frame: Path, what: str, at_once: int, req
     host, _, port = server.bootstrap.rpartition(":")
     before_s = readings.cpu_s(server.pid)
     said = subprocess.run(
-        [str(work / "produce"), host, port, str(frame), str(at_once), str(requests)], check=True, stdout=subprocess.PIPE
+        [str(work / "ask"), host, port, str(frame), str(at_once), str(requests)], check=True, stdout=subprocess.PIPE
     ).stdout
     cpu_us = (readings.cpu_s(server.pid) - before_s) / requests * 1e6
     got = json.loads(said)

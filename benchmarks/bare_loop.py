@@ -1,38 +1,111 @@
-"""The least that a broker in Python has to do for a Produce, to compare with: `python -m benchmarks.bare_loop FILE`.
+"""The least that a broker in Python has to do, to compare with: `python -m benchmarks.bare_loop FILE`.
 
-A uvloop server receives requests of benchmarks.clients.wire, checks each batch's CRC-32C, writes what came together
-with a header of a frame's size into an allocated file, from its begin again where it ends, and answers. It keeps no
-offset, no index and no producer, and never syncs. Printed: `ready HOST:PORT`.
+A uvloop server receives Produce requests, checks each batch's CRC-32C, writes what came together with a header of a
+frame's size into an allocated file, from its begin again where it ends, and answers. It fetches from that file, mapped.
+It keeps of each partition where it ends and the last batches, no index and no producers, never syncs, and lets nobody
+wait for anybody. What a client reaches here is what it can reach at all: a broker that is as quick is bound by its
+client.
+
+It takes what benchmarks.clients.wire, librdkafka's and Kafka's Java producers and a consumer without a group send.
+Printed: `ready HOST:PORT`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import mmap
 import os
 import struct
 import sys
+from collections import deque
+from typing import Any, cast
 
 import uvloop
 from crc32c import crc32c
 
 from halfmoon.core.storage.frame import HEADER_BYTES
+from halfmoon.kafka_wire.messages import REQUESTS, RESPONSES
 
 FILE_BYTES = 256 << 20
 CHUNK_BYTES = 2 << 20
+KEPT_BATCHES = 64
+"""Of each partition. A fetch before the oldest of them gets that one, with the offset that it asked for."""
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS = 0, 1, 2, 3, 18, 19
+VERSIONS = {PRODUCE: (3, 7), FETCH: (4, 11), LIST_OFFSETS: (1, 5), METADATA: (0, 8), API_VERSIONS: (0, 4),
+            CREATE_TOPICS: (0, 4)}  # fmt: skip
 _SIZE = struct.Struct(">i")
-_ANSWER = struct.Struct(">ii")
+_HEAD = struct.Struct(">ii")
+_REQUEST = struct.Struct(">hhih")
+_PRODUCED = struct.Struct(">ihqqq")
+_FETCH = struct.Struct(">iiiibii")
+_FETCH_PART = struct.Struct(">iiqqi")
+_FETCHED = struct.Struct(">ihqqqiii")
+_OFFSET = struct.Struct(">q")
+
+
+class Partition:
+    def __init__(self) -> None:
+        self.end = 0
+        """The next offset."""
+        self.kept: deque[tuple[int, int, int, int]] = deque(maxlen=KEPT_BATCHES)
+        """Base offset, end offset, where it is in the file, bytes."""
+        self.waiting: list[Waiting] = []
+
+    def read(self, file: memoryview, offset: int, most: int) -> list[bytes | memoryview]:
+        """Batches from this offset on: at least one, where there is one."""
+        found: list[bytes | memoryview] = []
+        kept = self.kept
+        if not kept or offset >= self.end:
+            return found
+        while most > 0 and offset < self.end:
+            base, end, at, size = kept[0]
+            if offset >= base:
+                base, end, at, size = next(batch for batch in reversed(kept) if batch[0] <= offset)
+                found.append(file[at : at + size])
+            else:  # it is kept no more
+                end = offset + end - base
+                found += [_OFFSET.pack(offset), file[at + 8 : at + size]]
+            most -= size
+            offset = end
+        return found
+
+
+class Waiting:
+    """A Fetch of one connection that found nothing."""
+
+    def __init__(self, connection: Bare, correlation: int, request: bytes) -> None:
+        self.connection = connection
+        self.correlation = correlation
+        self.request = request
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Server:
+    """What all connections share."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.at = 0
+        self.file = memoryview(mmap.mmap(fd, FILE_BYTES, prot=mmap.PROT_READ))
+        self.topics: dict[bytes, list[Partition]] = {}
+        self.address = ("127.0.0.1", 0)
+
+    def topic(self, name: bytes, partitions: int = 1) -> list[Partition]:
+        found = self.topics.get(name)
+        if found is None:
+            found = self.topics[name] = [Partition() for _ in range(partitions)]
+        return found
 
 
 class Bare(asyncio.BufferedProtocol):
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._at = 0
+    def __init__(self, server: Server) -> None:
+        self._server = server
         self._chunk = memoryview(bytearray(CHUNK_BYTES))
         self._held = 0
         self._header = bytes(HEADER_BYTES)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._chunk[self._held :]
@@ -40,38 +113,215 @@ class Bare(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         chunk, end, at = self._chunk, self._held + nbytes, 0
         writes: list[bytes | memoryview] = []
-        answers: list[bytes] = []
+        answers: list[bytes | memoryview] = []
+        woken: list[Waiting] = []
         while end - at >= 4:
             (size,) = _SIZE.unpack_from(chunk, at)
             if end - at - 4 < size:
+                if size + 4 > len(chunk):
+                    self._chunk = memoryview(bytearray(2 * (size + 4)))
                 break
-            answers.append(self._produce(chunk[at + 4 : at + 4 + size], writes))
+            self._request(chunk[at + 4 : at + 4 + size], writes, answers, woken)
             at += 4 + size
         if writes:
-            self._at = 0 if self._at > FILE_BYTES // 2 else self._at
-            self._at += os.pwritev(self._fd, writes, self._at)
-            self._transport.write(b"".join(answers))  # type: ignore[attr-defined]
-        chunk[: end - at] = bytes(chunk[at:end])
+            os.pwritev(self._server.fd, writes, self._written_at)
+        if answers:
+            self._transport.write(b"".join(answers))
+        for waiting in woken:
+            waiting.connection.wake(waiting)
+        self._chunk[: end - at] = bytes(chunk[at:end])
         self._held = end - at
 
-    def _produce(self, request: memoryview, writes: list[bytes | memoryview]) -> bytes:
-        client = int.from_bytes(request[8:10], "big")
-        topic_at = 10 + client + 2 + 2 + 4 + 4
-        name_bytes = int.from_bytes(request[topic_at : topic_at + 2], "big")
-        part_at = topic_at + 2 + name_bytes + 4
-        records = request[part_at + 8 :]
-        assert crc32c(records[21:]) == int.from_bytes(records[17:21], "big")
-        writes += [self._header, records]
-        body = request[topic_at - 4 : part_at + 4].tobytes() + struct.pack(">hqqqi", 0, 0, -1, 0, 0)
-        return _ANSWER.pack(4 + len(body), int.from_bytes(request[4:8], "big")) + body
+    def _request(
+        self,
+        request: memoryview,
+        writes: list[bytes | memoryview],
+        answers: list[bytes | memoryview],
+        woken: list[Waiting],
+    ) -> None:
+        api, version, correlation, client = _REQUEST.unpack_from(request)
+        at = 10 + max(client, 0)
+        if api == PRODUCE:
+            body = self._produce(request, at, writes, woken)
+            answers += [_HEAD.pack(4 + len(body), correlation), body]
+        elif api == FETCH:
+            found = self._fetch(request[at:])
+            if found is None:
+                self._wait(correlation, bytes(request[at:]))
+            else:
+                answers += [_HEAD.pack(4 + sum(map(len, found)), correlation), *found]
+        else:
+            body = self._control(api, version, request[at:])
+            answers += [_HEAD.pack(4 + len(body), correlation), body]
+
+    def _produce(self, request: memoryview, at: int, writes: list[bytes | memoryview], woken: list[Waiting]) -> bytes:
+        server = self._server
+        at += 2 + 2 + 4  # no transactional id, acks, timeout
+        topics = _SIZE.unpack_from(request, at)[0]
+        answer = [request[at : at + 4]]
+        at += 4
+        for _ in range(topics):
+            begun = at
+            at += 2 + int.from_bytes(request[at : at + 2], "big")
+            partitions = server.topic(bytes(request[begun + 2 : at]))
+            count = _SIZE.unpack_from(request, at)[0]
+            at += 4
+            answer.append(request[begun:at])
+            for _ in range(count):
+                index, size = _HEAD.unpack_from(request, at)
+                at += 8
+                records = request[at : at + size]
+                at += size
+                assert crc32c(records[21:]) == int.from_bytes(records[17:21], "big")
+                partition = partitions[index]
+                base = partition.end
+                partition.end = base + int.from_bytes(records[23:27], "big") + 1
+                place = self._place(writes, HEADER_BYTES + size)
+                partition.kept.append((base, partition.end, place + HEADER_BYTES, size))
+                writes += [self._header, _OFFSET.pack(base), records[8:]]
+                answer.append(memoryview(_PRODUCED.pack(index, 0, base, -1, 0)))
+                if partition.waiting:
+                    woken += partition.waiting
+                    partition.waiting = []
+        return b"".join([*answer, b"\0\0\0\0"])
+
+    def _place(self, writes: list[bytes | memoryview], size: int) -> int:
+        """Where so many bytes go. What is to be written is written before the file begins anew."""
+        server = self._server
+        if server.at + size > FILE_BYTES:
+            if writes:
+                os.pwritev(server.fd, writes, self._written_at)
+                writes.clear()
+            server.at = 0
+        if not writes:
+            self._written_at = server.at
+        place = server.at
+        server.at += size
+        return place
+
+    def _fetch(self, body: memoryview, *, wait: bool = True) -> list[bytes | memoryview] | None:
+        """The answer; None where there is nothing, and it may wait."""
+        _, max_wait_ms, _, _, _, _, _ = _FETCH.unpack_from(body)
+        at = _FETCH.size
+        topics = _SIZE.unpack_from(body, at)[0]
+        found: list[bytes | memoryview] = [struct.pack(">ihi", 0, 0, 0), body[at : at + 4]]
+        at += 4
+        nothing = True
+        for _ in range(topics):
+            begun = at
+            at += 2 + int.from_bytes(body[at : at + 2], "big")
+            partitions = self._server.topic(bytes(body[begun + 2 : at]))
+            count = _SIZE.unpack_from(body, at)[0]
+            at += 4
+            found.append(body[begun:at])
+            for _ in range(count):
+                index, _, offset, _, most = _FETCH_PART.unpack_from(body, at)
+                at += _FETCH_PART.size
+                partition = partitions[index]
+                records = partition.read(self._server.file, offset, most)
+                nothing &= not records
+                size = sum(map(len, records))
+                found += [_FETCHED.pack(index, 0, partition.end, partition.end, 0, -1, -1, size), *records]
+        return None if nothing and wait and max_wait_ms and topics else found
+
+    def _wait(self, correlation: int, body: bytes) -> None:
+        waiting = Waiting(self, correlation, body)
+        view = memoryview(body)
+        max_wait_ms = _FETCH.unpack_from(view)[1]
+        waiting.timer = asyncio.get_running_loop().call_later(max_wait_ms / 1e3, self.wake, waiting)
+        at = _FETCH.size
+        topics = _SIZE.unpack_from(view, at)[0]
+        at += 4
+        for _ in range(topics):
+            end = at + 2 + int.from_bytes(view[at : at + 2], "big")
+            partitions = self._server.topic(bytes(view[at + 2 : end]))
+            count = _SIZE.unpack_from(view, end)[0]
+            at = end + 4
+            for _ in range(count):
+                partitions[_SIZE.unpack_from(view, at)[0]].waiting.append(waiting)
+                at += _FETCH_PART.size
+
+    def wake(self, waiting: Waiting) -> None:
+        """Answer a Fetch that waited; once, however many of its partitions wake it."""
+        if waiting.timer is None or self._transport.is_closing():
+            return
+        waiting.timer.cancel()
+        waiting.timer = None
+        found = self._fetch(memoryview(waiting.request), wait=False)
+        assert found is not None
+        self._transport.write(b"".join([_HEAD.pack(4 + sum(map(len, found)), waiting.correlation), *found]))
+
+    def _control(self, api: int, version: int, body: memoryview) -> bytes:
+        response = RESPONSES[api]
+        if api == API_VERSIONS:
+            keys = [
+                response.ApiVersion(api_key=key, min_version=first, max_version=last)
+                for key, (first, last) in VERSIONS.items()
+            ]
+            return _encoded(response(error_code=0, api_keys=keys, throttle_time_ms=0), version)
+        assert not REQUESTS[api].api.is_flexible(version), (api, version)
+        asked = REQUESTS[api].decode(body, version)
+        if api == METADATA:
+            return _encoded(self._metadata(asked), version)
+        if api == LIST_OFFSETS:
+            return _encoded(self._offsets(asked), version)
+        assert api == CREATE_TOPICS, api
+        for topic in asked.topics:
+            self._server.topic(topic.name.encode(), max(topic.num_partitions, 1))
+        made = [response.CreatableTopicResult(name=one.name, error_code=0, error_message=None) for one in asked.topics]
+        return _encoded(response(throttle_time_ms=0, topics=made), version)
+
+    def _metadata(self, asked: Any) -> Any:
+        response, server = RESPONSES[METADATA], self._server
+        names = list(server.topics) if asked.topics is None else [topic.name.encode() for topic in asked.topics]
+        topics = [
+            response.MetadataResponseTopic(
+                error_code=0, name=name.decode(), is_internal=False,
+                partitions=[
+                    response.MetadataResponseTopic.MetadataResponsePartition(
+                        error_code=0, partition_index=index, leader_id=0, leader_epoch=0, replica_nodes=[0],
+                        isr_nodes=[0], offline_replicas=[],
+                    )
+                    for index in range(len(server.topic(name)))
+                ],
+            )
+            for name in names
+        ]  # fmt: skip
+        host, port = server.address
+        node = response.MetadataResponseBroker(node_id=0, host=host, port=port, rack=None)
+        return response(throttle_time_ms=0, brokers=[node], cluster_id="bare", controller_id=0, topics=topics)
+
+    def _offsets(self, asked: Any) -> Any:
+        """The earliest is 0; of a time nothing is known."""
+        response = RESPONSES[LIST_OFFSETS]
+        topics = [
+            response.ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    response.ListOffsetsTopicResponse.ListOffsetsPartitionResponse(
+                        partition_index=one.partition_index, error_code=0, timestamp=-1, leader_epoch=0,
+                        offset=self._server.topic(topic.name.encode())[one.partition_index].end
+                        if one.timestamp == -1 else 0,
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in asked.topics
+        ]  # fmt: skip
+        return response(throttle_time_ms=0, topics=topics)
+
+
+def _encoded(answer: Any, version: int) -> bytes:
+    return bytes(answer.encode(version))
 
 
 async def main(path: str) -> None:
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     os.posix_fallocate(fd, 0, FILE_BYTES)
-    server = await asyncio.get_running_loop().create_server(lambda: Bare(fd), "127.0.0.1", 0)
-    host, port = server.sockets[0].getsockname()
-    print(f"ready {host}:{port}", flush=True)
+    shared = Server(fd)
+    server = await asyncio.get_running_loop().create_server(lambda: Bare(shared), "127.0.0.1", 0)
+    shared.address = server.sockets[0].getsockname()
+    print(f"ready {shared.address[0]}:{shared.address[1]}", flush=True)
     await server.serve_forever()
 
 

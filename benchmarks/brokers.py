@@ -1,4 +1,5 @@
-"""The brokers that are measured: a Kafka, a RocketMQ, and Halfmoon in its two flush modes, each a subprocess."""
+"""The brokers that are measured, each a subprocess: a Kafka as it comes and one that flushes each message, a RocketMQ,
+Halfmoon in its two flush modes, and the least that a broker can be."""
 
 from __future__ import annotations
 
@@ -20,16 +21,21 @@ from benchmarks.peer import ROOT, Peer
 from benchmarks.rocketmq_peer import RocketmqPeer
 
 KAFKA = "kafka"
+KAFKA_SYNC = "kafka_sync"
+"""With log.flush.interval.messages=1: what it has answered is on the disk, as with Halfmoon's `flush: sync`."""
 ROCKETMQ = "rocketmq"
 INTERVAL = "interval"
 SYNC = "sync"
+BARE = "bare"
+"""benchmarks/bare_loop.py."""
+FLUSHES_EACH_MESSAGE = "log.flush.interval.messages=1\n"
 START_LIMIT_S = 30.0
 STOP_LIMIT_S = 60.0
 
 
 @dataclass(slots=True)
 class Broker:
-    """A running broker. `name`: kafka, rocketmq, interval or sync."""
+    """A running broker. `name`: one of those above."""
 
     name: str
     bootstrap: str
@@ -62,23 +68,29 @@ class Broker:
 class Brokers:
     """Starts and stops them; leaves nothing behind."""
 
-    def __init__(self, work: Path, peer: Peer | None, rocketmq: RocketmqPeer | None = None) -> None:
+    def __init__(self, work: Path, peer: Peer | None, rocketmq: RocketmqPeer | None = None, tree: Path = ROOT) -> None:
+        """`tree`: where Halfmoon's modules are."""
         self.work = work
+        self.tree = tree
         self.peer = peer
         self.rocketmq = rocketmq
         self._running: list[Broker] = []
         self._count = 0
 
-    def start_kafka(self, properties: Callable[[int], str] = lambda port: "") -> Broker:
+    def start_kafka(self, properties: Callable[[int], str] = lambda port: "", name: str = KAFKA) -> Broker:
         """`properties` are more of the node's, where its port is this. Raises PeerError."""
         assert self.peer is not None
         self._count += 1
-        name = f"kafka-{self._count}"
+        folder = f"kafka-{self._count}"
         port = free_ports(3)  # its controller takes the next one, and another listener may take the third
-        started = self.peer.up(name, port, properties(port))
-        broker = Broker(KAFKA, f"127.0.0.1:{port}", started.pid, started.ready_ms, data=self.work / name)
+        started = self.peer.up(folder, port, properties(port))
+        broker = Broker(name, f"127.0.0.1:{port}", started.pid, started.ready_ms, data=self.work / folder)
         self._running.append(broker)
         return broker
+
+    def start_kafka_that_flushes(self) -> Broker:
+        """What it has answered is on the disk. Raises PeerError."""
+        return self.start_kafka(lambda port: FLUSHES_EACH_MESSAGE, KAFKA_SYNC)
 
     def start_rocketmq(self) -> Broker:
         """Raises PeerError."""
@@ -96,11 +108,11 @@ class Brokers:
         settings: dict[str, str] | None = None,
         data: Path | None = None,
         config: Path | None = None,
-        tree: Path = ROOT,
+        tree: Path | None = None,
     ) -> Broker:
         """`settings`: environment variables HALFMOON_… on top of the defaults. `data`: a directory that is there, or a
         new one. `config`: a broker.yaml with listeners of its own, the first of which counts. `tree`: where its modules
-        are. Raises RuntimeError."""
+        are, if not where all others' are. Raises RuntimeError."""
         self._count += 1
         data = data or self.work / f"halfmoon-{self._count}"
         # Python may keep its compiled modules, as it does for everybody who installs a package.
@@ -113,7 +125,7 @@ class Brokers:
         with log_path.open("w") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "halfmoon", "serve", "--data-dir", str(data), *where],
-                cwd=tree, env=env, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
+                cwd=tree or self.tree, env=env, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
             )  # fmt: skip
         broker = Broker(flush, "", process.pid, 0.0, process=process, data=data)
         self._running.append(broker)
@@ -127,6 +139,21 @@ class Brokers:
         with wire.Connection(broker.bootstrap) as connection:
             assert wire.brokers_in(connection.ask(wire.metadata([]))) == 1
         broker.ready_ms = (time.perf_counter() - begun) * 1e3
+        return broker
+
+    def start_bare(self) -> Broker:
+        """The bare loop, writing into a file of its own."""
+        self._count += 1
+        data = self.work / f"bare-{self._count}"
+        data.mkdir()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.bare_loop", str(data / "file")], cwd=ROOT, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        broker = Broker(BARE, "", process.pid, 0.0, process=process, data=data)
+        self._running.append(broker)
+        assert process.stdout is not None
+        broker.bootstrap = process.stdout.readline().split()[1]
         return broker
 
     def kill(self, broker: Broker) -> None:

@@ -1,15 +1,12 @@
-"""The script that runs a real Kafka and measures any broker: `KAFKA_PEER=path/to/kafka`.
+"""The script that runs a real Kafka: `KAFKA_PEER=path/to/kafka`.
 
 It is not part of this repository. What is expected of it:
 
     kafka up PORT                      starts one Kafka node on 127.0.0.1:PORT, with Kafka's default settings; prints
                                        "first metadata with a broker N ms" and "pid N"
     kafka down                         stops it
-    kafka perf HOST:PORT SECTION...    measures any broker; a line of tab-separated section, cell, figure=value, …
     environment                        PEER_DIR (state of the node), KAFKA_LIB (Kafka's jars, fetched where missing),
-                                       EXTRA_PROPS (lines at the end of server.properties),
-                                       PYTHON, ONLY (a regular expression for cells), SCALE, BROKER_PID,
-                                       TAG (the beginning of topics' names)
+                                       EXTRA_PROPS (lines at the end of server.properties), PYTHON
 """
 
 from __future__ import annotations
@@ -46,7 +43,6 @@ class Peer:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         # The jars are kept beside the user's other nodes, so that they are fetched once and not for every run.
         peer_dir = Path(os.environ.get("PEER_DIR") or cache / "peers" / "kafka")
-        self._calls = 0
         self.jars = os.environ.get("KAFKA_LIB") or str(peer_dir / "lib")
 
     def up(self, name: str, port: int, properties: str = "") -> Started:
@@ -62,17 +58,6 @@ class Peer:
     def down(self, name: str) -> None:
         self._call(["down"], {"PEER_DIR": str(self.work / name)}, 60)
 
-    def perf(
-        self, bootstrap: str, pid: int, section: str, only: str, scale: float, limit_s: float
-    ) -> dict[str, dict[str, float]]:
-        """Run the cells of a section whose names `only` matches: cell → figure → value. Raises PeerError."""
-        self._calls += 1
-        env = {
-            "BROKER_PID": str(pid), "ONLY": only, "SCALE": f"{scale:g}", "PEER_DIR": str(self.work / "perf"),
-            "TAG": f"perf-{self._calls}",
-        }  # fmt: skip
-        return parse_rows(self._call(["perf", bootstrap, section], env, limit_s))
-
     def kafka_version(self) -> str:
         """Read off the name of the jar; it is there once a node was up."""
         names = [path.name for path in Path(self.jars).glob("kafka_2*.jar")]
@@ -80,9 +65,8 @@ class Peer:
         return found[1] if found else "unknown"
 
     def _call(self, arguments: list[str], env: dict[str, str], limit_s: float) -> str:
-        (self.work / "perf").mkdir(parents=True, exist_ok=True)
         # Only the node started here is meant, whatever else the environment says.
-        kept = {k: v for k, v in os.environ.items() if k not in ("EXTRA_PROPS", "TRACED_PORT", "REPEAT", "TAG")}
+        kept = {k: v for k, v in os.environ.items() if k not in ("EXTRA_PROPS", "TRACED_PORT")}
         env = {**kept, "KAFKA_LIB": self.jars, "PYTHON": sys.executable, **env}
         return run_script(self.script, arguments, env, self.work / "peer.log", limit_s)
 
@@ -101,20 +85,6 @@ def run_script(script: Path, arguments: Sequence[str], env: Mapping[str, str], l
     if ran.returncode:
         raise PeerError(f"`{said}` failed: {(log.read_text() or ran.stdout)[-400:].strip()}")
     return ran.stdout
-
-
-def parse_rows(text: str) -> dict[str, dict[str, float]]:
-    """The lines that `perf` prints. Raises PeerError where a cell failed."""
-    rows: dict[str, dict[str, float]] = {}
-    for line in text.splitlines():
-        _section, _, rest = line.partition("\t")
-        cell, _, figures = rest.partition("\t")
-        if figures.startswith("FAILED"):
-            raise PeerError(f"{cell}: {figures}")
-        found = re.findall(r"(\w+)=([-\d.,e+]+|nan)", figures)
-        if found:
-            rows[cell] = {name: float(value.replace(",", "")) for name, value in found}
-    return rows
 
 
 def find(given: str | None) -> Path | None:

@@ -1,48 +1,64 @@
-"""From figures to a table in the terminal, a page in docs/ and a file for programs."""
+"""From figures to a table in the terminal, a page in docs/ with pictures, and a file for programs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
-from benchmarks.bench import Cell
-from benchmarks.brokers import INTERVAL, KAFKA, ROCKETMQ, SYNC
-from benchmarks.goals import GOALS, Goal, Medians
+from benchmarks import pictures
+from benchmarks.bench import Cell, TogetherCell
+from benchmarks.brokers import BARE, INTERVAL, KAFKA, KAFKA_SYNC, ROCKETMQ, SYNC
+from benchmarks.goals import Goal, Group, Reached, Verdict
 from benchmarks.runner import Results
+from benchmarks.targets import GROUPS
 
 COLUMNS = (
-    (KAFKA, "Kafka"), (ROCKETMQ, "RocketMQ"), (INTERVAL, "Halfmoon, interval"), (SYNC, "Halfmoon, sync"),
+    (KAFKA, "Kafka"), (KAFKA_SYNC, "Kafka, flushing"), (ROCKETMQ, "RocketMQ"), (INTERVAL, "Halfmoon, interval"),
+    (SYNC, "Halfmoon, sync"), (BARE, "bare loop"),
 )  # fmt: skip
-NOT_SHOWN = ("steal",)
+
+ABOUT = """\
+Written by `make bench`; not by hand. Halfmoon beside a real Kafka and a real RocketMQ, the same clients doing the same
+work. Without another word a row is about `flush: interval`, which promises what Kafka's and RocketMQ's defaults
+promise, and is compared with Kafka, or with RocketMQ where it begins with its name.
+
+- **times**: Halfmoon's figure divided by the other one's, round by round: the median, and the range of all rounds.
+- **yes**, **stretch**: each round reaches the target, or the second, higher one.
+- **client**: the target is missed because of the client. In each round, Halfmoon reaches nine tenths of what the same
+  client reaches at a [bare loop](#how-it-is-measured) that does nothing but receive, check, write and answer.
+- **unsure**: the median reaches the target, or nine tenths of the bare loop, but not each round.
+"""
 
 HOW = """\
 ## How it is measured
 
-- One run starts a real Kafka (its own default settings, so it leaves flushing to the kernel) and Halfmoon twice,
-  with `flush: sync`, which is our default, and with `flush: interval`, which promises what Kafka's default
-  promises. All else is at its default. The three run side by side on one machine, idle but for the one that is
-  being measured.
-- All three are warmed up first: 1.2 million records produced and consumed, 20,000 single requests, 5,000
-  deliveries.
-- Each cell is run against one broker after the other, beginning with another one each time, and the whole is
-  repeated. The figures here are medians.
+- One run starts a real Kafka with its own default settings, which leave flushing to the kernel, one with
+  `log.flush.interval.messages=1`, and Halfmoon twice, with `flush: interval` and with `flush: sync`, our default. All
+  else is at its default. They run side by side on one machine, idle but for the one that is being measured. Halfmoon
+  is compiled (`ARGS=--pure`: it is not).
+- All are warmed up first: 1.2 million records produced and consumed, 20,000 single requests, 5,000 deliveries.
+- In each round each cell is run against one broker after the other, beginning with another one each time, so that what
+  changes on the machine meets all of them. There are five rounds, three of what takes long, one of what kills.
+- The bare loop (`benchmarks/bare_loop.py`): a server in Python with uvloop that receives Produce requests, checks each
+  batch's CRC-32C, writes it into a file that is overwritten over and over, and answers; it fetches from that file. It
+  keeps no index, knows no producers, and never syncs. In the rows of Spark, a Parquet file stands for it.
 - What is dirty in the page cache is written out before each cell. The first touch of memory costs a virtual machine
   more than a copy into it, because its host has to find a page, and takes back what is free; that cost is the same
   for every broker and would hide the brokers. So most of the memory is held during the run, and the rest is filled
   with page cache before each cell that moves much: a new page is then an old one, as on a machine that has been in
   use for long (`--leave-mb 0` does without).
-- The clients are the same processes for all: librdkafka (through confluent-kafka), Kafka's Java tools, and plain
-  sockets where a client library would hide the broker. They share the cores with the broker, so a throughput that
-  is the same for all brokers is the client's. librdkafka's queues hold a million records, and
-  a consumer that is 64 MB ahead of the program stops for 5 ms, not for a second (`fetch.queue.backoff.ms`).
+- The clients are the same processes for all: librdkafka (through confluent-kafka), Kafka's Java tools, and programs in
+  C or over plain sockets where a client library would hide the broker. They share the cores with the broker.
+  librdkafka's queues hold a million records, and a consumer that is 64 MB ahead of the program stops for 5 ms, not for
+  a second (`fetch.queue.backoff.ms`).
 - CPU is that of the broker's process, user and system. Memory is `RssAnon`: what is the process's own. The page
-  cache, where both brokers keep messages, is not counted.
+  cache, where all brokers keep messages, is not counted.
 - Starting counts from the start of the process to the first Metadata answer that names a broker, with an empty
   directory.
-- "Disk" is a write of 4 KB and an fdatasync on the same file system, with no broker. A single request with `flush:
-  sync` cannot take less than that and a request without the disk.
 - The cold reader: a broker alone in a control group that limits its memory, page cache included. Single messages are
   produced at 200 a second, while a consumer goes once through a log of twice that size in the same 10 seconds. The
   figures `racing_` are beside a consumer that reads it over and over as fast as it comes, and takes the cores.
@@ -69,68 +85,69 @@ class Run:
     date: str
     command: str
     machine: Mapping[str, str]
-    repeat: int
     scale: float
     kafka_version: str | None
     rocketmq_version: str | None
-    cells: Sequence[Cell]
+    cells: Sequence[Cell | TogetherCell]
+    everything: bool
+    """All rows, not only those that a user would ask for."""
 
 
-def table(medians: Medians) -> list[list[str]]:
-    """A row for each goal of which something was measured, the heads first."""
-    rows = [["", "compared with", "Halfmoon", "reached", "target", "stretch", ""]]
-    for goal in GOALS:
-        value = goal.value(medians)
-        if value is None:
-            continue
-        own = medians[goal.of][goal.figure]
-        base = goal.base(medians)
-        rows.append([
+Row = tuple[Goal, Reached]
+
+
+def measured(group: Group, results: Results, everything: bool) -> list[Row]:
+    """The rows of which something was measured."""
+    goals = (goal for goal in group.goals if everything or goal.asked)
+    return [(goal, found) for goal in goals if (found := goal.reached(results.values)) is not None]
+
+
+def table(rows: Sequence[Row]) -> list[list[str]]:
+    """The heads first."""
+    found = [["", "compared with", "Halfmoon", "times", "target", ""]]
+    for goal, reached in rows:
+        stretch = "" if goal.stretch is None else f" ({_value(goal, goal.stretch)})"
+        found.append([
             goal.title,
-            "" if base is None else _number(base),
-            _number(own),
-            _value(goal, value),
-            ("≥ " if goal.better == "more" else "≤ ") + _value(goal, goal.target),
-            "" if goal.stretch is None else _value(goal, goal.stretch),
-            verdict(goal, value),
+            _number(median(reached.base)) if reached.base else "",
+            _number(median(reached.own)),
+            _spread(goal, reached.ratios),
+            f"{'≥' if goal.better == 'more' else '≤'} {_value(goal, goal.target)}{stretch}",
+            goal.verdict(reached),
         ])  # fmt: skip
-    return rows
+    return found
 
 
-def missed(medians: Medians) -> list[str]:
+def missed(rows: Sequence[Row]) -> list[str]:
     """For each target that was missed, what bounds it and what was tried; one paragraph for those of one reason."""
     titles: dict[str, list[str]] = {}
-    for goal in GOALS:
-        value = goal.value(medians)
-        if value is not None and not goal.reached(value, goal.target):
-            titles.setdefault(goal.bound or "Not investigated yet.", []).append(goal.title)
+    for goal, reached in rows:
+        verdict = goal.verdict(reached)
+        if verdict.is_reached:
+            continue
+        title = goal.title
+        if reached.beside_bare:
+            title += f" ({median(reached.beside_bare):.2f} times the bare loop's)"
+        titles.setdefault(goal.bound or "Not investigated yet.", []).append(title)
     return [f"**{'; '.join(of)}.** {bound}" for bound, of in titles.items()]
 
 
-def verdict(goal: Goal, value: float) -> str:
-    if goal.reached(value, goal.stretch):
-        return "stretch"
-    return "yes" if goal.reached(value, goal.target) else "**no**"
-
-
-def read_json(path: Path, cells: Sequence[Cell]) -> tuple[Run, Results]:
+def read_json(path: Path, cells: Sequence[Cell | TogetherCell]) -> tuple[Run, Results]:
     """An earlier run as `write_json` left it. Raises OSError, KeyError, ValueError."""
     content = json.loads(path.read_text())
     ran = [cell for cell in cells if cell.name in content["cells"]]
     run = Run(
-        content["date"],
-        content["command"],
-        content["machine"],
-        content["repeat"],
-        content["scale"],
-        content["kafka"],
-        content.get("rocketmq"),
-        ran,
-    )
-    return run, Results(content["values"], content["errors"], content["skipped"], content["seconds"])
+        content["date"], content["command"], content["machine"], content["scale"], content["kafka"],
+        content["rocketmq"], ran, content["everything"],
+    )  # fmt: skip
+    values = {
+        broker: {name: {int(number): value for number, value in of.items()} for name, of in figures.items()}
+        for broker, figures in content["values"].items()
+    }
+    return run, Results(values, content["errors"], content["skipped"], content["seconds"], content["steal"])
 
 
-def together(runs: Sequence[tuple[Run, Results]], cells: Sequence[Cell]) -> tuple[Run, Results]:
+def together(runs: Sequence[tuple[Run, Results]], cells: Sequence[Cell | TogetherCell]) -> tuple[Run, Results]:
     """Runs one after the other as one: of a cell that several have run, the last one's figures."""
     first, _ = runs[0]
     results = Results()
@@ -141,23 +158,32 @@ def together(runs: Sequence[tuple[Run, Results]], cells: Sequence[Cell]) -> tupl
         results.errors = [line for line in results.errors if line.partition(" ")[0] not in again] + found.errors
         results.skipped = [line for line in results.skipped if line.partition(":")[0] not in again] + found.skipped
         results.seconds += found.seconds
+        results.steal = max(results.steal, found.steal)
     ran = {cell.name for run, _ in runs for cell in run.cells}
     last, _ = runs[-1]
     whole = Run(
         date=last.date,
         command="; ".join(dict.fromkeys(run.command for run, _ in runs)),
         machine=last.machine,
-        repeat=first.repeat,
         scale=first.scale,
         kafka_version=next((run.kafka_version for run, _ in runs if run.kafka_version), None),
         rocketmq_version=next((run.rocketmq_version for run, _ in runs if run.rocketmq_version), None),
         cells=[cell for cell in cells if cell.name in ran],
+        everything=any(run.everything for run, _ in runs),
     )
     return whole, results
 
 
 def _value(goal: Goal, value: float) -> str:
-    return f"{_number(value)} {goal.unit}" if goal.against is None else f"{value:.2f}x"
+    return f"{_number(value)} {goal.unit}".rstrip() if goal.against is None else f"{value:.2f}x"
+
+
+def _spread(goal: Goal, values: Sequence[float]) -> str:
+    middle = _value(goal, median(values))
+    if len(values) == 1:
+        return middle
+    least, most = (_number(value) if goal.against is None else f"{value:.2f}" for value in (min(values), max(values)))
+    return f"{middle} ({least}–{most})"
 
 
 def _number(value: float) -> str:
@@ -186,94 +212,103 @@ def _padded(row: Sequence[str], widths: list[int]) -> list[str]:
     return [row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))]
 
 
-def figures(medians: Medians) -> list[list[str]]:
+def figures(results: Results) -> list[list[str]]:
     """Every figure of every broker."""
-    measured = [(name, title) for name, title in COLUMNS if name in medians]
-    names = dict.fromkeys(figure for name, _ in measured for figure in medians[name])
-    rows = [["figure", *(title for _, title in measured)]]
+    medians = results.medians()
+    columns = [(name, title) for name, title in COLUMNS if name in medians]
+    names = dict.fromkeys(figure for name, _ in columns for figure in medians[name])
+    rows = [["figure", *(title for _, title in columns)]]
     for figure in names:
-        if figure.rpartition(".")[2] not in NOT_SHOWN:
-            values = (medians[name].get(figure) for name, _ in measured)
-            rows.append([f"`{figure}`", *("" if value is None else _number(value) for value in values)])
+        values = (medians[name].get(figure) for name, _ in columns)
+        rows.append([f"`{figure}`", *("" if value is None else _number(value) for value in values)])
     return rows
 
 
-def page(run: Run, results: Results) -> str:
-    """docs/performance.md."""
-    medians = results.medians()
-    rows = table(medians)
-    verdicts = [row[-1] for row in rows[1:]]
+def text(run: Run, results: Results) -> str:
+    """For the terminal: all groups in one table."""
+    return as_text(table([row for group in GROUPS for row in measured(group, results, run.everything)]))
+
+
+def page(run: Run, results: Results, folder: Path | None = None) -> str:
+    """docs/performance.md; `folder`: where its pictures go."""
+    every = [row for group in GROUPS for row in measured(group, results, run.everything)]
+    return (
+        "\n\n".join([*_begin(run, results, every), *_groups(run, results, folder), *_end(run, results, every)]) + "\n"
+    )
+
+
+def _begin(run: Run, results: Results, rows: Sequence[Row]) -> Iterator[str]:
+    counts = Counter(goal.verdict(found) for goal, found in rows)
+    reached = counts[Verdict.YES] + counts[Verdict.STRETCH]
+    yield "# Performance" + (": all rows" if run.everything else "")
+    yield ABOUT.rstrip()
+    yield (
+        f"Of {len(rows)} targets, {reached} are reached, {counts[Verdict.CLIENT]} are bound by the client, "
+        f"{counts[Verdict.UNSURE]} are unsure, {counts[Verdict.NO]} are missed."
+    )
     peers = [
         f"Apache Kafka {run.kafka_version}" if run.kafka_version else "no Kafka",
         f"Apache RocketMQ {run.rocketmq_version}" if run.rocketmq_version else "no RocketMQ",
     ]
-    steals = (values for of in results.values.values() for name, values in of.items() if name.endswith(".steal"))
-    steal = max(map(max, steals), default=0.0)
-    parts = [
-        "# Performance",
-        "Written by `make bench`; not by hand. Halfmoon beside a real Kafka and a real RocketMQ, the same "
-        "clients doing the same work.",
-        f"{sum(v != '**no**' for v in verdicts)} of {len(verdicts)} targets are reached. `x` means times the figure "
-        "that it is compared with: Kafka's or, where a row begins with RocketMQ, RocketMQ's, unless the row says "
-        "otherwise. Without another word the row is about "
-        "`flush: interval`.",
-        as_markdown(rows),
+    yield (
         f"Measured on {run.date}: {', '.join(peers)}; "
         f"{', '.join(f'{name} {value}' for name, value in run.machine.items())}. "
-        f"Median of {run.repeat} repetitions at scale {run.scale:g}, in {results.seconds / 60:.0f} minutes. "
-        f"At most {steal:.0%} of a core was taken away by the machine's host during a cell.",
-        f"Command: `{run.command}`",
-        *(["## Targets that are missed", *reasons] if (reasons := missed(medians)) else []),
-        HOW.rstrip(),
-        "## What was run",
-        "\n".join(f"- `{cell.name}`: {cell.title}" for cell in run.cells),
-        "## All figures",
-        "Medians. `rec_s` records, `req_s` requests, `mb_s` MB a second; `_ms` milliseconds; `_mb` MB; "
-        "`cpu_ms_per_mb` the broker's CPU time for each MB of records.",
-        as_markdown(figures(medians)),
-    ]
+        f"Scale {run.scale:g}, in {results.seconds / 60:.0f} minutes. "
+        f"At most {results.steal:.0%} of a core was taken away by the machine's host during a cell. "
+        f"Command: `{run.command}`."
+    )
+    if not run.everything:
+        yield "`make bench ARGS=--all` measures more: [performance-all.md](performance-all.md) has its last figures."
+
+
+def _groups(run: Run, results: Results, folder: Path | None) -> Iterator[str]:
+    for group in GROUPS:
+        rows = measured(group, results, run.everything)
+        if not rows:
+            continue
+        yield f"## {group.title}"
+        if folder is not None:
+            pictures.draw(folder / f"performance-{group.name}.png", rows)
+            yield f"![{group.title}]({folder.name}/performance-{group.name}.png)"
+        yield as_markdown(table(rows))
+
+
+def _end(run: Run, results: Results, rows: Sequence[Row]) -> Iterator[str]:
+    if reasons := missed(rows):
+        yield from ("## Targets that are missed or unsure", *reasons)
+    yield HOW.rstrip()
+    if run.everything:
+        yield "## What was run"
+        yield "\n".join(f"- `{cell.name}`: {cell.title}" for cell in run.cells)
+        yield "## All figures"
+        yield (
+            "Medians. `rec_s` records, `req_s` requests, `mb_s` MB a second; `_ms` milliseconds; `_us` microseconds; "
+            "`_mb` MB; `cpu_ms_per_mb` the broker's CPU time for each MB of records."
+        )
+        yield as_markdown(figures(results))
     if results.skipped:
-        parts += ["## Not measured", "\n".join(f"- {line}" for line in results.skipped)]
+        yield "## Not measured"
+        yield "\n".join(f"- {line}" for line in results.skipped)
     if results.errors:
-        parts += ["## Failed", "\n".join(f"- {line}" for line in results.errors)]
-    return "\n\n".join(parts) + "\n"
-
-
-BEGIN, END = "<!-- extremes -->", "<!-- /extremes -->"
-"""Around the part of the page that is not written here (tests/extremes)."""
-
-
-def with_section(page: str, section: str) -> str:
-    """The page with this instead of the section that it has, or at its end."""
-    marked = f"{BEGIN}\n\n{section.strip()}\n\n{END}"
-    before, begin, rest = page.partition(BEGIN)
-    if begin:
-        return before + marked + rest.partition(END)[2]
-    return f"{page.rstrip()}\n\n{marked}\n"
-
-
-def keep_section(page: str, old_page: str) -> str:
-    """A new page with the section of the old one, if it has one."""
-    _, begin, rest = old_page.partition(BEGIN)
-    return with_section(page, rest.partition(END)[0]) if begin else page
+        yield "## Failed"
+        yield "\n".join(f"- {line}" for line in results.errors)
 
 
 def write_json(path: Path, run: Run, results: Results) -> None:
-    medians = results.medians()
-    goals = []
-    for goal in GOALS:
-        value = goal.value(medians)
-        if value is not None:
-            goals.append({
-                "title": goal.title, "figure": goal.figure, "of": goal.of, "against": goal.against, "value": value,
-                "target": goal.target, "stretch": goal.stretch, "reached": goal.reached(value, goal.target),
-            })  # fmt: skip
+    goals = [
+        {
+            "title": goal.title, "figure": goal.figure, "of": goal.of, "against": goal.against,
+            "ratios": found.ratios, "beside_bare": found.beside_bare, "target": goal.target, "stretch": goal.stretch,
+            "verdict": goal.verdict(found).strip("*"),
+        }
+        for group in GROUPS
+        for goal, found in measured(group, results, everything=True)
+    ]  # fmt: skip
     content = {
         "date": run.date, "command": run.command, "machine": dict(run.machine), "kafka": run.kafka_version,
-        "rocketmq": run.rocketmq_version,
-        "repeat": run.repeat, "scale": run.scale, "goals": goals, "values": results.values,
-        "errors": results.errors, "skipped": results.skipped, "seconds": results.seconds,
-        "cells": [cell.name for cell in run.cells],
+        "rocketmq": run.rocketmq_version, "scale": run.scale, "goals": goals, "values": results.values,
+        "errors": results.errors, "skipped": results.skipped, "seconds": results.seconds, "steal": results.steal,
+        "took_s": results.took_s, "cells": [cell.name for cell in run.cells], "everything": run.everything,
     }  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=1) + "\n")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks.bench import HALFMOON, Bench, Cell, Figures, named
+from functools import partial
+
+from benchmarks.bench import FEW, HALFMOON, Bench, Cell, Figures, prefixed
 from benchmarks.brokers import INTERVAL, Broker
 
 DELAYED = 1_000
@@ -15,12 +17,15 @@ HEADERS = {
     "zstd_on": (1_000, 300_000, "zstd", True, 0, LATE),
     "small_off": (100, 600_000, "none", False, 0, LATE),
     "small_on": (100, 600_000, "none", True, 0, LATE),
-    "delayed": (100, 600_000, "none", True, 10, LATE),
     "tagged": (100, 600_000, "none", True, 10, "TAGS=paid"),
     "keyed_off": (100, 600_000, "none", False, 1, "KEYS=order-{}"),
     "keyed": (100, 600_000, "none", True, 1, "KEYS=order-{}"),
 }
 """Figure's prefix → bytes a record, records, codec, whether headers act, and one record in how many has which."""
+DELAYED_RECORDS = {
+    "none": (100, 600_000, "none", False, 0, LATE),
+    "one_in_ten": (100, 600_000, "none", True, 10, LATE),
+}
 VIEW_RECORDS = 2_000_000
 ONE_IN = 100
 """So many records of the source are looked at for one in the view."""
@@ -34,15 +39,18 @@ def view(bench: Bench, _: Broker) -> Figures:
         records = bench.times(VIEW_RECORDS, least=10_000)
         topic = bench.topic("view")
         figures = bench.load(broker, "spark_view", http=broker.http, topic=topic, records=records, one_in=ONE_IN)
-        return named("view", figures)
+        return figures
     finally:
         bench.brokers.stop(broker)
 
 
-def headers(bench: Bench, broker: Broker) -> Figures:
+Headers = dict[str, tuple[int, int, str, bool, int, str]]
+
+
+def headers(loads: Headers, bench: Bench, broker: Broker) -> Figures:
     """What looking for headers costs, and what acting on them does: in turn, on topics with and without."""
     found: Figures = {}
-    for name, (size, records, codec, enabled, one_in, header) in HEADERS.items():
+    for name, (size, records, codec, enabled, one_in, header) in loads.items():
         bench.settle()
         count = bench.times(records)
 
@@ -56,8 +64,8 @@ def headers(bench: Bench, broker: Broker) -> Figures:
             )  # fmt: skip
 
         figures = bench.cpu_per_mb(broker, count * size / 2**20, load)
-        found |= {f"{name}_{figure}": value for figure, value in figures.items()}
-    return named("headers", found)
+        found |= prefixed(name, figures)
+    return found
 
 
 def delays(bench: Bench, broker: Broker) -> Figures:
@@ -68,19 +76,21 @@ def delays(bench: Bench, broker: Broker) -> Figures:
         figures = bench.load(
             broker, "delays", topic=bench.topic(name), header=header, delay_ms=1_000, count=count, pause_ms=2.0
         )
-        found |= {f"{name}_{figure}": value for figure, value in figures.items()}
-    return named("delays", found)
+        found |= prefixed(name, figures)
+    return found
 
 
 def transactions(bench: Bench, broker: Broker) -> Figures:
     count = bench.times(TRANSACTIONS, least=1_000)
-    return named("transactions", bench.load(broker, "transactions", topic=bench.topic("half"), count=count))
+    return bench.load(broker, "transactions", topic=bench.topic("half"), count=count)
 
 
 CELLS = (
-    Cell("headers", "producing to topics where headers act and where they do not", headers, on=(INTERVAL,)),
+    Cell("headers", "producing to topics where headers act and where they do not", partial(headers, HEADERS),
+         on=(INTERVAL,), rounds=FEW),
+    Cell("delayed", "producing, none delayed and one in ten", partial(headers, DELAYED_RECORDS), on=(INTERVAL,)),
     Cell("transactions", f"{TRANSACTIONS:,} half messages and their commits", transactions, on=HALFMOON),
     Cell("delays", f"{DELAYED:,} messages delayed by 1 s", delays, on=HALFMOON),
     Cell("view", f"a view of {VIEW_RECORDS:,} records that keeps one in {ONE_IN}: filled, and read by Spark", view,
-         on=(INTERVAL,)),
+         on=(INTERVAL,), rounds=FEW),
 )  # fmt: skip

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from benchmarks.bench import Bench, Cell, Figures, named
-from benchmarks.brokers import KAFKA, Broker
+from benchmarks.bench import ALL, FEW, Bench, Cell, Figures, prefixed
+from benchmarks.brokers import INTERVAL, KAFKA, Broker
 
 IDLE_CONSUMERS = 1_000
 RATE = 100.0
@@ -17,7 +17,7 @@ REST_S = 6.0
 def memory(bench: Bench, broker: Broker) -> Figures:
     """Before the first work, and now: a while after all the work of the cells before."""
     time.sleep(REST_S)
-    return named("memory", {"idle_mb": broker.idle_mb, "loaded_mb": broker.anonymous_mb()})
+    return {"idle_mb": broker.idle_mb, "loaded_mb": broker.anonymous_mb()}
 
 
 def idle(bench: Bench, broker: Broker) -> Figures:
@@ -34,12 +34,8 @@ def idle(bench: Bench, broker: Broker) -> Figures:
         found = measure()
         during_mb = broker.anonymous_mb()
         cores = (broker.cpu_s() - before_s) / (time.perf_counter() - begun)
-    return named(
-        "idle",
-        found
-        | {f"without_{name}": value for name, value in without.items()}
-        | {"extra_mb": during_mb - before_mb, "total_mb": during_mb, "cores": cores},
-    )
+    extra = {"extra_mb": during_mb - before_mb, "total_mb": during_mb, "cores": cores}
+    return found | prefixed("without", without) | extra
 
 
 def startup(bench: Bench, broker: Broker) -> Figures:
@@ -47,11 +43,11 @@ def startup(bench: Bench, broker: Broker) -> Figures:
     fresh = bench.brokers.start_kafka() if broker.name == KAFKA else bench.brokers.start_halfmoon(broker.name)
     ready_ms = fresh.ready_ms
     bench.brokers.stop(fresh)
-    return named("startup", {"ready_ms": ready_ms})
+    return {"ready_ms": ready_ms}
 
 
 CELLS = (
-    Cell("memory", "anonymous memory, idle and after the load of the cells before", memory),
-    Cell("idle", f"{IDLE_CONSUMERS:,} idle long-polling consumers", idle),
-    Cell("startup", "from the start of the process to the first answer", startup),
+    Cell("memory", "anonymous memory, idle and after the load of the cells before", memory, rounds=FEW),
+    Cell("idle", f"{IDLE_CONSUMERS:,} idle long-polling consumers", idle, ALL),
+    Cell("startup", "from the start of the process to the first answer", startup, (KAFKA, INTERVAL)),
 )

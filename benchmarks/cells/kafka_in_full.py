@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 
-from benchmarks.bench import Bench, Cell, CellError, Figures, named
+from benchmarks.bench import FEW, Bench, Cell, CellError, Figures, prefixed
 from benchmarks.brokers import INTERVAL, KAFKA, Broker
+from benchmarks.clients import topics
 from benchmarks.readings import MB
 
 SECONDS = 3.0
@@ -29,23 +31,17 @@ READY = {"min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "0", "min.c
 
 
 def committing(bench: Bench, broker: Broker) -> Figures:
-    """librdkafka's client, then Java's where there are Kafka's jars."""
-    seconds = max(0.3, SECONDS * bench.scale)
+    return bench.load(broker, "committing", topic=bench.topic("commits"), seconds=max(0.3, SECONDS * bench.scale))
+
+
+def java_committing(bench: Bench, broker: Broker) -> Figures:
     topic = bench.topic("commits")
-    found = named("rdkafka", bench.load(broker, "committing", topic=topic, seconds=seconds))
-    if bench.peer is not None:
-        found |= named("java", bench.java(broker, "Committing", topic, f"{seconds:g}"))
-    return {f"commits.{name.replace('.', '_')}": value for name, value in found.items()}
+    topics.create(broker.bootstrap, topic)
+    return bench.java(broker, "Committing", topic, f"{max(0.3, SECONDS * bench.scale):g}")
 
 
-def joining(bench: Bench, broker: Broker) -> Figures:
-    found: Figures = {}
-    for protocol in ("classic", "consumer"):
-        figures = bench.load(
-            broker, "joining", topic=bench.topic("joins"), protocol=protocol, times=bench.times(GROUPS)
-        )
-        found |= {f"{protocol}_{name}": value for name, value in figures.items()}
-    return named("joins", found)
+def joining(protocol: str, bench: Bench, broker: Broker) -> Figures:
+    return bench.load(broker, "joining", topic=bench.topic("joins"), protocol=protocol, times=bench.times(GROUPS))
 
 
 def compaction(bench: Bench, like: Broker) -> Figures:
@@ -60,7 +56,7 @@ def compaction(bench: Bench, like: Broker) -> Figures:
     else:
         broker, own = bench.brokers.start_halfmoon(like.name, {"HALFMOON_LOG_SEGMENT_BYTES": str(segment_bytes)}), {}
     try:
-        return named("compaction", _compaction(bench, broker, own))
+        return _compaction(bench, broker, own)
     finally:
         bench.brokers.stop(broker)
 
@@ -94,8 +90,7 @@ def _compaction(bench: Bench, broker: Broker, own: dict[str, str]) -> Figures:
     return {
         "produce_rec_s": filled["rec_s"], "cleaned_s": cleaned_s, "before_mb": before_mb, "after_mb": after_mb,
         "records_left": left["records"], "p99_times": beside["p99_ms"] / alone["p99_ms"],
-        **{f"beside_{name}": value for name, value in beside.items()},
-        **{f"alone_{name}": value for name, value in alone.items()},
+        **prefixed("beside", beside), **prefixed("alone", alone),
     }  # fmt: skip
 
 
@@ -124,10 +119,12 @@ def allocated_mb(folder: Path) -> float:
 
 
 CELLS = (
-    Cell("commits", "Kafka's transactions of one record and of 1,000, and offset commits: librdkafka and Java",
-         committing),
-    Cell("joins", "first and second member of a group, classic and KIP-848, librdkafka", joining,
-         on=(KAFKA, INTERVAL)),
+    Cell("rdkafka_commits", "Kafka's transactions of one record and of 1,000, and offset commits: librdkafka",
+         committing, rounds=FEW),
+    Cell("java_commits", "Kafka's transactions of one record and of 1,000, and offset commits: Java",
+         java_committing, rounds=FEW),
+    *(Cell(f"joins_{protocol}", f"first and second member of a {protocol} group, librdkafka",
+           partial(joining, protocol), on=(KAFKA, INTERVAL), rounds=FEW) for protocol in ("classic", "consumer")),
     Cell("compaction", f"{COMPACTED:,} records of {VALUE_BYTES} B with {KEYS:,} keys are compacted", compaction,
-         on=(KAFKA, INTERVAL)),
+         on=(KAFKA, INTERVAL), rounds=FEW),
 )  # fmt: skip

@@ -7,6 +7,7 @@ import random
 import shutil
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 
 from benchmarks.bench import HALFMOON, Bench, Cell, Figures
@@ -24,14 +25,11 @@ OLD_FRAME = b"HMf1" + bytes(12) + b"\xff" * 8 + bytes(280)
 """What a recycled segment is full of: frames that say that they stand elsewhere."""
 
 
-def kills(bench: Bench, like: Broker) -> Figures:
-    """In brokers of their own: segments of 1 GiB, the first one recycled or fresh. Each kill comes in the middle of
+def kills(kind: str, bench: Bench, like: Broker) -> Figures:
+    """In a broker of its own: segments of 1 GiB, the first one recycled or fresh. Each kill comes in the middle of
     small batches. Each second one is a loss of power: the last bytes are torn, and nothing is in the page cache."""
-    figures: Figures = {}
-    for kind in ("recycled", "fresh"):
-        took_ms = _killed(bench, like.name, kind)
-        figures |= {f"kills.{kind}_p50_ms": statistics.median(took_ms), f"kills.{kind}_max_ms": max(took_ms)}
-    return figures
+    took_ms = _killed(bench, like.name, kind)
+    return {"p50_ms": statistics.median(took_ms), "max_ms": max(took_ms)}
 
 
 def _killed(bench: Bench, flush: str, kind: str) -> list[float]:
@@ -116,12 +114,14 @@ def _written_end(fd: int, start: int) -> int:
     return end
 
 
-CELLS = (
+CELLS = tuple(
     Cell(
-        "kills",
-        f"ready after kill -9 and loss of power in the middle of small batches, {KILLS} times, segments of 1 GiB",
-        kills,
+        f"kills_{kind}",
+        f"ready after kill -9 and loss of power in the middle of small batches, {KILLS} times, a {kind} segment of"
+        " 1 GiB",
+        partial(kills, kind),
         on=HALFMOON,
-        once=True,
-    ),
+        rounds=1,
+    )
+    for kind in ("recycled", "fresh")
 )

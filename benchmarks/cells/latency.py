@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.bench import Bench, Cell, Figures, named
-from benchmarks.brokers import Broker
+from benchmarks.bench import AND_BARE, Bench, Cell, Figures
+from benchmarks.brokers import KAFKA_SYNC, Broker
 
 PACED_RATE = 500.0
 PACED_SECONDS = 10
@@ -12,14 +12,14 @@ UNPACED = 5_000
 
 def paced(bench: Bench, broker: Broker) -> Figures:
     count = bench.times(int(PACED_RATE) * PACED_SECONDS)
-    return named("e2e_500", bench.load(broker, "latency", topic=bench.topic("e2e500"), count=count, rate=PACED_RATE))
+    return bench.load(broker, "latency", topic=bench.topic("e2e500"), count=count, rate=PACED_RATE)
 
 
 def unpaced(bench: Bench, broker: Broker) -> Figures:
-    return named("e2e", bench.load(broker, "latency", topic=bench.topic("e2e"), count=bench.times(UNPACED)))
+    return bench.load(broker, "latency", topic=bench.topic("e2e"), count=bench.times(UNPACED))
 
 
 CELLS = (
-    Cell("e2e_500", f"end to end, plain sockets, {PACED_RATE:.0f} messages a second", paced),
-    Cell("e2e", "end to end, plain sockets, one after the other", unpaced),
+    Cell("e2e_500", f"end to end, plain sockets, {PACED_RATE:.0f} messages a second", paced, (*AND_BARE, KAFKA_SYNC)),
+    Cell("e2e", "end to end, plain sockets, one after the other", unpaced, (*AND_BARE, KAFKA_SYNC)),
 )

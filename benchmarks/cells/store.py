@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.bench import HALFMOON, Bench, Cell, CellSkippedError, Figures, named
-from benchmarks.brokers import INTERVAL, Broker
+from benchmarks.bench import FEW, HALFMOON, ROUNDS, Bench, Cell, CellSkippedError, Figures, TogetherCell, prefixed
+from benchmarks.brokers import BARE, INTERVAL, KAFKA, Broker
 from benchmarks.readings import MB
 
 PARTITIONS = 1_000
@@ -23,24 +23,27 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def partitions(bench: Bench, broker: Broker) -> Figures:
-    return named(
-        "partitions", bench.load(broker, "create_topics", topic=bench.topic("partitions"), partitions=PARTITIONS)
-    )
+    return bench.load(broker, "create_topics", topic=bench.topic("partitions"), partitions=PARTITIONS)
 
 
 def spark(bench: Bench, broker: Broker) -> Figures:
     count = bench.times(SPARK_PARTITIONS)
-    figures = bench.load(broker, "spark_read", topic=bench.topic("spark"), partitions=count, records=SPARK_RECORDS)
-    return named("spark", figures)
+    return bench.load(broker, "spark_read", topic=bench.topic("spark"), partitions=count, records=SPARK_RECORDS)
 
 
-def pipeline(bench: Bench, broker: Broker) -> Figures:
-    """The loads repeat themselves: a JVM that has just started measures itself."""
-    figures = bench.load(
-        broker, "spark_pipeline", topic=bench.topic("pipeline"), records=bench.times(PIPELINE_RECORDS, least=10_000),
-        written=bench.times(PIPELINE_WRITTEN, least=1_000), repeat=3,
+def pipeline(bench: Bench, brokers: Sequence[Broker]) -> list[dict[str, Figures]]:
+    """In one JVM, which takes them in turn: one that has just started measures itself. What stands for the bare loop
+    is Spark alone: the same rows from a Parquet file, and into one."""
+    said = bench.load(
+        brokers[0], "spark_pipeline", brokers={broker.name: broker.bootstrap for broker in brokers},
+        topic=bench.topic("pipeline"), records=bench.times(PIPELINE_RECORDS, least=10_000),
+        written=bench.times(PIPELINE_WRITTEN, least=1_000), rounds=bench.rounds or ROUNDS,
     )  # fmt: skip
-    return named("pipeline", figures)
+    found: list[dict[str, Figures]] = [{} for _ in range(bench.rounds or ROUNDS)]
+    for name, seconds in said.items():
+        number, broker, figure = name.split(".")
+        found[int(number)].setdefault(broker, {})[figure] = seconds
+    return found
 
 
 def retained(bench: Bench, _: Broker) -> Figures:
@@ -52,7 +55,7 @@ def retained(bench: Bench, _: Broker) -> Figures:
             broker, "small_batches", topic=bench.topic("retained"), count=bench.times(bench.retained_batches)
         )
         time.sleep(6)
-        return named("retained", figures | {"before_mb": before_mb, "loaded_mb": broker.anonymous_mb()})
+        return figures | {"before_mb": before_mb, "loaded_mb": broker.anonymous_mb()}
     finally:
         bench.brokers.stop(broker)
 
@@ -82,13 +85,8 @@ def cold(bench: Bench, like: Broker) -> Figures:
                 once = measure()
             with bench.background(broker, "read_again", topic=topic) as racing:
                 beside_racing = measure()
-            return named(
-                "cold",
-                once
-                | {f"alone_{name}": value for name, value in alone.items()}
-                | {f"racing_{name}": value for name, value in beside_racing.items()}
-                | {"reader_mb_s": reading["mb_s"], "racing_reader_mb_s": racing["mb_s"]},
-            )
+            readers = {"reader_mb_s": reading["mb_s"], "racing_reader_mb_s": racing["mb_s"]}
+            return once | prefixed("alone", alone) | prefixed("racing", beside_racing) | readers
         finally:
             bench.brokers.stop(broker)
 
@@ -134,14 +132,20 @@ def _memory_group() -> Iterator[_MemoryGroup]:
 
 CELLS = (
     Cell("partitions", f"a topic of {PARTITIONS:,} partitions is created", partitions),
-    Cell(
+    TogetherCell(
         "pipeline",
         f"halfmoon.pipeline: {PIPELINE_RECORDS:,} records of 100 B read, streamed into Parquet, and"
         f" {PIPELINE_WRITTEN:,} written",
         pipeline,
-        once=True,
+        on=(KAFKA, INTERVAL, BARE),
     ),
-    Cell("spark", f"Spark batch read of {SPARK_PARTITIONS} partitions with {SPARK_RECORDS} records each", spark),
-    Cell("retained", "very many retained batches of one record", retained, on=(INTERVAL,), once=True),
-    Cell("cold", "produce while another consumer reads a log of twice the memory limit", cold, on=HALFMOON),
+    Cell(
+        "spark",
+        f"Spark batch read of {SPARK_PARTITIONS} partitions with {SPARK_RECORDS} records each",
+        spark,
+        (KAFKA, INTERVAL),
+        FEW,
+    ),
+    Cell("retained", "very many retained batches of one record", retained, on=(INTERVAL,), rounds=1),
+    Cell("cold", "produce while another consumer reads a log of twice the memory limit", cold, on=HALFMOON, rounds=FEW),
 )

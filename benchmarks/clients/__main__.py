@@ -24,7 +24,6 @@ LOADS = {
     "python_client": "benchmarks.clients.remoting",
     "produce_keyed": "benchmarks.clients.compaction",
     "produce_headers": "benchmarks.clients.headers",
-    "ready_made": "benchmarks.clients.plain",
     "read_again": "benchmarks.clients.small",
     "small_batches": "benchmarks.clients.small",
     "spark_pipeline": "benchmarks.clients.spark",

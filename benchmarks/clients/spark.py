@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import statistics
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import Producer
@@ -52,44 +51,89 @@ PIPELINE_PARTITIONS = 2
 PIPELINE_BYTES = 100
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
 WITH_HEADERS = (*COLUMNS, "headers")
+STREAMED = ("partition", "offset", "timestamp", "cast(value AS STRING) AS value")
+ALONE = "bare"
 
 
-def spark_pipeline(bootstrap: str, topic: str, records: int, written: int, repeat: int) -> dict[str, float]:
-    """Through halfmoon.pipeline: a batch read, a stream into Parquet, and a write that is read back; medians, after
-    one of each that warms the JVM up. `bare_s` is the batch read through `format("kafka")` alone, in turn with the
-    other and with the same columns; `headers_s` and `bare_headers_s` the same with headers.
+def spark_pipeline(
+    _: str, brokers: Mapping[str, str], topic: str, records: int, written: int, rounds: int
+) -> dict[str, float]:
+    """Through halfmoon.pipeline: a batch read, a stream into Parquet, and a write that is read back, by one JVM at each
+    broker (name → HOST:PORT) in turn, and once more with Parquet files (`bare`) in place of a broker. Seconds, each
+    named ROUND.BROKER.WHAT, after one round that warms the JVM up.
+
+    `plain_s` is the batch read through `format("kafka")` alone, in turn with `read_s` and with the same columns;
+    `read_headers_s` and `plain_headers_s` the same with headers.
     """
-    bulk.produce(bootstrap, topic, PIPELINE_BYTES, records, PIPELINE_PARTITIONS)
+    for bootstrap in brokers.values():
+        bulk.produce(bootstrap, topic, PIPELINE_BYTES, records, PIPELINE_PARTITIONS)
     spark = session(app_name="halfmoon-bench", cores=2)
-    taken: dict[str, list[float]] = {}
+    taken: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        filled = f"{folder}/filled"
+        try:
+            read_topic(spark, topic, bootstrap=next(iter(brokers.values()))).select(*COLUMNS).write.parquet(filled)
+            for number in range(-1, rounds):
+                at = number % (len(brokers) + 1)
+                places: list[tuple[str, str | None]] = [*brokers.items(), (ALONE, None)]
+                for name, place in places[at:] + places[:at]:
+                    own = f"{folder}/{number}-{name}"
+                    steps = (
+                        _alone(spark, filled, own, records, written)
+                        if place is None
+                        else _steps(spark, place, topic, own, number, records, written)
+                    )
+                    for what, step in steps:
+                        begun = time.perf_counter()
+                        step()
+                        if number >= 0:
+                            taken[f"{number}.{name}.{what}_s"] = time.perf_counter() - begun
+        finally:
+            stop(spark)
+    return taken
 
-    def timed(name: str, run: Callable[[], object]) -> None:
-        begun = time.perf_counter()
-        run()
-        taken.setdefault(name, []).append(time.perf_counter() - begun)
 
-    def bare(columns: tuple[str, ...]) -> Any:
+Steps = list[tuple[str, Callable[[], object]]]
+
+
+def _steps(spark: Any, bootstrap: str, topic: str, folder: str, number: int, records: int, written: int) -> Steps:
+    def plain(columns: tuple[str, ...]) -> Any:
         reader = spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
         return reader.option("includeHeaders", str("headers" in columns).lower()).load().select(*columns)
 
     def ours(columns: tuple[str, ...]) -> Any:
         return read_topic(spark, topic, bootstrap=bootstrap).select(*columns)
 
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            for number in range(repeat + 1):
-                reads = {"read": ours, "bare": bare}
-                # In turn, and each as often first as the other: what comes second finds a warmer machine.
-                for name in sorted(reads, reverse=bool(number % 2)):
-                    timed(name, lambda: _drained(reads[name](COLUMNS)))  # noqa: B023
-                for name in sorted(reads, reverse=bool(number % 2)):
-                    timed(f"{name}_headers", lambda: _drained(reads[name](WITH_HEADERS)))  # noqa: B023
-                timed("batch", lambda: _counted(ours(COLUMNS), records))
-                timed("stream", lambda: _streamed(spark, bootstrap, topic, f"{folder}/{number}", records))  # noqa: B023
-                timed("sink", lambda: _written(spark, bootstrap, f"{topic}-sink-{number}", written))  # noqa: B023
-        finally:
-            stop(spark)
-    return {f"{name}_s": statistics.median(seconds[1:]) for name, seconds in taken.items()}
+    reads: Steps = [("read", lambda: _drained(ours(COLUMNS))), ("plain", lambda: _drained(plain(COLUMNS)))]
+    reads_headers: Steps = [
+        ("read_headers", lambda: _drained(ours(WITH_HEADERS))),
+        ("plain_headers", lambda: _drained(plain(WITH_HEADERS))),
+    ]
+    stream = read_stream(spark, topic, bootstrap=bootstrap).selectExpr(*STREAMED)
+    # In turn, and each as often first as the other: what comes second finds a warmer machine.
+    turn = 1 if number % 2 else -1
+    return [
+        *reads[::turn], *reads_headers[::turn],
+        ("batch", lambda: _counted(ours(COLUMNS), records)),
+        ("stream", lambda: _streamed(spark, stream, folder, records)),
+        ("sink", lambda: _written(spark, bootstrap, f"{topic}-sink-{number}", written)),
+    ]  # fmt: skip
+
+
+def _alone(spark: Any, filled: str, folder: str, records: int, written: int) -> Steps:
+    """The same without a broker: what Spark itself takes."""
+    rows = spark.read.parquet(filled)
+    stream = spark.readStream.schema(rows.schema).parquet(filled).selectExpr(*STREAMED)
+
+    def sink() -> None:
+        _numbered(spark, written).write.parquet(f"{folder}/sink")
+        _check_written(spark.read.parquet(f"{folder}/sink"), written)
+
+    return [
+        ("batch", lambda: _counted(rows, records)),
+        ("stream", lambda: _streamed(spark, stream, folder, records)),
+        ("sink", sink),
+    ]
 
 
 def _drained(frame: Any) -> None:
@@ -102,9 +146,7 @@ def _counted(frame: Any, records: int) -> None:
         raise RuntimeError(f"Spark read {counted}, not {records} records")
 
 
-def _streamed(spark: Any, bootstrap: str, topic: str, folder: str, records: int) -> None:
-    stream = read_stream(spark, topic, bootstrap=bootstrap)
-    stream = stream.selectExpr("partition", "offset", "timestamp", "cast(value AS STRING) AS value")
+def _streamed(spark: Any, stream: Any, folder: str, records: int) -> None:
     ingest(stream, f"{folder}/table", f"{folder}/checkpoint")
     found = spark.read.parquet(f"{folder}/table").count()
     if found != records:
@@ -113,13 +155,20 @@ def _streamed(spark: Any, bootstrap: str, topic: str, folder: str, records: int)
 
 def _written(spark: Any, bootstrap: str, topic: str, written: int) -> None:
     topics.create(bootstrap, topic, PIPELINE_PARTITIONS)
-    frame = spark.range(written).selectExpr(
+    write_topic(_numbered(spark, written), topic, bootstrap=bootstrap)
+    _check_written(read_topic(spark, topic, bootstrap=bootstrap), written)
+
+
+def _numbered(spark: Any, written: int) -> Any:
+    return spark.range(written).selectExpr(
         "cast(id AS STRING) AS key", f"lpad(cast(id AS STRING), {PIPELINE_BYTES}, 'x') AS value"
     )
-    write_topic(frame, topic, bootstrap=bootstrap)
-    found = read_topic(spark, topic, bootstrap=bootstrap).selectExpr("count(*)", "count(DISTINCT key)").collect()[0]
-    if tuple(found) != (written, written):
-        raise RuntimeError(f"Spark wrote {written} records, and read back {tuple(found)}")
+
+
+def _check_written(rows: Any, written: int) -> None:
+    found = tuple(rows.selectExpr("count(*)", "count(DISTINCT key)").collect()[0])
+    if found != (written, written):
+        raise RuntimeError(f"Spark wrote {written} records, and read back {found}")
 
 
 VIEW_PARTITIONS = 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -40,14 +41,14 @@ def test_what_was_produced_is_fetched(bootstrap) -> None:
 
 
 def test_bulk_loads_count_what_they_moved(bootstrap) -> None:
-    assert bulk.produce(bootstrap, "bulk", 100, 2_000, 3)["rec_s"] > 0
+    assert bulk.produce(bootstrap, "spread", 100, 2_000, 3)["rec_s"] > 0
+    assert bulk.produce(bootstrap, "bulk", 100, 2_000)["rec_s"] > 0
     assert set(bulk.consume(bootstrap, "bulk", 100, 2_000)) == {"rec_s", "mb_s"}
     assert bulk.sync_one_by_one(bootstrap, "flushed", 5)["req_s"] > 0
 
 
 def test_single_messages_keep_their_pace(bootstrap) -> None:
     assert plain.one_by_one(bootstrap, "pingpong", 50)["p50_ms"] > 0
-    assert plain.ready_made(bootstrap, "ready-made", 1000, 20_000)["mb_s"] > 0
     assert plain.paced(bootstrap, "paced", 20, 200.0)["req_s"] == pytest.approx(200, rel=0.2)
 
 
@@ -143,3 +144,34 @@ def test_brokers_leave_nothing_behind(tmp_path: Path) -> None:
     assert broker.process.poll() == 0
     assert broker.data is not None
     assert not broker.data.exists()
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Iterator[Measured]:
+    brokers = Brokers(tmp_path, None)
+    try:
+        yield brokers.start_bare()
+    finally:
+        brokers.stop_all()
+
+
+def test_the_bare_loop_takes_what_is_measured(bare, tmp_path: Path) -> None:
+    there = bare.bootstrap
+    assert bulk.produce(there, "spread", 100, 2_000, 3)["rec_s"] > 0
+    assert bulk.produce(there, "bulk", 100, 30_000)["rec_s"] > 0
+    assert bulk.consume(there, "bulk", 100, 30_000)["mb_s"] > 0
+    assert bulk.sync_one_by_one(there, "flushed", 5)["req_s"] > 0
+    assert latency.latency(there, "e2e", 40, 500.0)["p50_ms"] > 0
+    bench = Bench(Brokers(tmp_path, None), None, None, tmp_path)
+    requests = [wire.produce("c", [(0, wire.batch(b"x" * size))]) for size in (1, 10_000)]
+    assert bench.c(bare, b"".join(requests), 5, 100)["requests_s"] > 0
+    assert bench.c(bare, b"".join(requests), 5, 100, connections=7)["requests_s"] > 0
+    with wire.Connection(there) as connection:
+        last = wire.fetched(connection.ask(wire.fetch("c", 0, 199)))
+    assert (last.error, last.high_watermark, [offset for offset, _ in wire.batches_in(last.records)]) == (0, 200, [199])
+
+
+def test_a_c_client_tells_of_an_error(bench) -> None:
+    there, broker = bench
+    with pytest.raises(CellError, match="error 3"):
+        there.c(broker, wire.produce("no-such-topic", [(0, wire.batch(b"v"))]), 1, 10)

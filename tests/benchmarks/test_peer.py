@@ -5,18 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import rocketmq_peer
-from benchmarks.goals import GOALS
-from benchmarks.peer import PeerError, find, parse_rows
-
-
-def test_rows_are_cells_with_figures() -> None:
-    text = "rdkafka\tproduce 100B x 10 acks=1 none\trec_s=1,234,567 [1..2]\tMB_s=1.5e+03\tother=-0.02\n"
-    assert parse_rows(text) == {"produce 100B x 10 acks=1 none": {"rec_s": 1234567.0, "MB_s": 1500.0, "other": -0.02}}
-
-
-def test_a_failed_cell_is_an_error() -> None:
-    with pytest.raises(PeerError, match="TimeoutError"):
-        parse_rows("many\t0 idle\tFAILED TimeoutError: x\n")
+from benchmarks.peer import PeerError, find
+from benchmarks.targets import ROCKETMQS
 
 
 def test_a_script_that_was_named_must_be_there(tmp_path, monkeypatch) -> None:
@@ -62,5 +52,5 @@ echo '{"send sync, 8 thread(s), 100 B":12205.5,"something new":1}'
 
 
 def test_every_figure_of_rocketmqs_that_is_a_target_is_one_that_is_read() -> None:
-    wanted = {goal.figure.partition(".")[2] for goal in GOALS if goal.figure.startswith("rocketmq.")}
+    wanted = {goal.figure.partition(".")[2] for goal in ROCKETMQS.goals if goal.figure.startswith("rocketmq.")}
     assert wanted <= {*rocketmq_peer.FIGURES.values(), "ready_ms", "loaded_mb"}

@@ -1,7 +1,7 @@
 """`make extremes`, which is `python -m tests.extremes`: what the most that a client may send does to all others.
 
 Each extreme has a broker of its own. It is run several times, and the run whose longest turn of the loop was the
-shortest counts. The table goes to docs/performance.md if all of them are run.
+shortest counts. The table goes to docs/longest-turns.md if all of them are run.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 
 from benchmarks.peer import ROOT
 from benchmarks.readings import machine
-from benchmarks.report import as_markdown, with_section
+from benchmarks.report import as_markdown
 from tests.extremes import control, records, remoting, restarts
 from tests.extremes.registry import EXTREMES
 from tests.extremes.world import Measured, measure
 from tests.fuzz.peer import ClosedError
 
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "longest-turns.md"
 RUNS = 10
 GOAL_S = 0.020
 CATALOGUE = (records, control, remoting, restarts)
@@ -33,7 +33,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.extremes", description=__doc__)
     parser.add_argument("--only", metavar="REGEX", default="", help="extremes whose name it finds")
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"of each (default {RUNS})")
-    parser.add_argument("--page", type=Path, help="where the table goes (default: docs/performance.md, if all are run)")
+    parser.add_argument(
+        "--page", type=Path, help="where the table goes (default: docs/longest-turns.md, if all are run)"
+    )
     parser.add_argument("--list", action="store_true", help="say what there is, and do nothing")
     options = parser.parse_args()
     wanted = [each for each in EXTREMES.values() if re.search(options.only, each.name)]
@@ -58,13 +60,13 @@ def main() -> int:
         )
     page = options.page or (PAGE if len(wanted) == len(EXTREMES) and not failed and options.runs >= RUNS else None)
     if page is not None and found:
-        page.write_text(with_section(page.read_text(), section(found, options.runs)))
+        page.write_text(text(found, options.runs) + "\n")
         print(f"written: {page}")
     return 1 if failed else 0
 
 
-def section(found: Sequence[Measured], runs: int) -> str:
-    """The part of the page that is about turns."""
+def text(found: Sequence[Measured], runs: int) -> str:
+    """The page."""
     rows = [["what a client sends", "CPU, ms", "clock, ms", "cause", "witness, ms"]]
     area = ""
     for one in found:
@@ -80,7 +82,7 @@ def section(found: Sequence[Measured], runs: int) -> str:
     within = sum(one.best.cpu_s <= GOAL_S for one in found)
     about = ", ".join(f"{name} {value}" for name, value in machine().items())
     return "\n\n".join([
-        "## The longest turns",
+        "# The longest turns",
         "Written by `make extremes`. While the loop does one thing, all clients wait. Here clients send the most that "
         f"broker.yaml lets them. The goal: no turn of the loop uses more than {GOAL_S * 1000:.0f} ms of its thread's "
         f"CPU. {within} of {len(found)} are within it.",

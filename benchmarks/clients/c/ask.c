@@ -1,10 +1,11 @@
-/* Sends one Produce request again and again, on one connection, with so many in the air.
+/* Sends requests that were made before, with so many in the air.
  *
- *     produce HOST PORT FRAME IN_FLIGHT REQUESTS
+ *     ask HOST PORT FRAMES IN_FLIGHT REQUESTS [CONNECTIONS]
  *
- * FRAME: a file with one whole request of a version before 9 with acks 1: its size, its header, its body. Only its correlation
- * id is changed. An answer with an error ends the program. Written to stdout: {"requests_s", "p50_us", "p99_us"}, from
- * the return of send() to the answer.
+ * FRAMES: a file of whole requests, each its size, its header, its body: Produce before version 9 with acks 1, Fetch 11, or
+ * OffsetCommit 2, of one partition. They are sent one after the other, over and over, each on the next connection (one,
+ * or at least IN_FLIGHT). Only their correlation ids are changed. An answer with an error ends the program. Written to
+ * stdout: {"requests_s", "p50_us", "p99_us"}, from the return of send() to the answer.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -18,7 +19,11 @@
 #include <unistd.h>
 
 #define MOST_IN_FLIGHT 64
+#define KEY_AT 4
 #define CORRELATION_AT 8
+#define FETCH 1
+#define NAME_AT 12
+#define FETCH_NAME_AT 22
 
 static void fail(const char *what) { perror(what); exit(1); }
 
@@ -43,12 +48,19 @@ static uint32_t int32_at(const char *data) {
     return ntohl(value);
 }
 
-/* Of the one partition of the one topic: size, correlation id, topics, name, partitions, index, error. */
-static int error_in(const char *answer) {
+/* Of the one partition of the one topic: size, correlation id, …, topics, name, partitions, index, error. */
+static int error_in(const char *answer, int name_at) {
     uint16_t length, error;
-    memcpy(&length, answer + 12, 2);
-    memcpy(&error, answer + 14 + ntohs(length) + 8, 2);
+    memcpy(&length, answer + name_at, 2);
+    memcpy(&error, answer + name_at + 2 + ntohs(length) + 8, 2);
     return (int16_t)ntohs(error);
+}
+
+static int connected(const struct sockaddr_in *address) {
+    int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+    if (fd < 0 || connect(fd, (const struct sockaddr *)address, sizeof *address)) fail("connect");
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    return fd;
 }
 
 static int by_size(const void *one, const void *other) {
@@ -57,26 +69,27 @@ static int by_size(const void *one, const void *other) {
 }
 
 int main(int count, char **words) {
-    if (count != 6) { fprintf(stderr, "usage: produce HOST PORT FRAME IN_FLIGHT REQUESTS\n"); return 2; }
-    int in_flight = atoi(words[4]), requests = atoi(words[5]);
+    if (count < 6) { fprintf(stderr, "usage: ask HOST PORT FRAMES IN_FLIGHT REQUESTS [CONNECTIONS]\n"); return 2; }
+    int in_flight = atoi(words[4]), requests = atoi(words[5]), connections = count > 6 ? atoi(words[6]) : 1;
     if (in_flight < 1 || in_flight > MOST_IN_FLIGHT || requests < in_flight) { fprintf(stderr, "IN_FLIGHT\n"); return 2; }
+    if (connections != 1 && connections < in_flight) { fprintf(stderr, "CONNECTIONS\n"); return 2; }
     FILE *file = fopen(words[3], "rb");
     if (!file) fail(words[3]);
     fseek(file, 0, SEEK_END);
     size_t size = ftell(file);
     rewind(file);
-    char *frame = malloc(size);
-    if (fread(frame, 1, size, file) != size) fail("read");
+    char *frames = malloc(size), *frame = frames;
+    if (fread(frames, 1, size, file) != size) fail("read");
     fclose(file);
+    int name_at = frames[KEY_AT + 1] == FETCH ? FETCH_NAME_AT : NAME_AT;
 
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(atoi(words[2]))};
     inet_pton(AF_INET, words[1], &address.sin_addr);
-    int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
-    if (connect(fd, (struct sockaddr *)&address, sizeof address)) fail("connect");
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    int *fds = malloc(connections * sizeof *fds);
+    for (int number = 0; number < connections; number++) fds[number] = connected(&address);
 
     double *took_us = malloc(requests * sizeof *took_us), sent_us[MOST_IN_FLIGHT];
-    char received[1 << 16];
+    static char received[1 << 20];
     size_t held = 0;
     int sent = 0, answered = 0;
     double begun_us = now_us();
@@ -84,16 +97,21 @@ int main(int count, char **words) {
         while (sent < requests && sent - answered < in_flight) {
             uint32_t correlation = htonl(sent);
             memcpy(frame + CORRELATION_AT, &correlation, 4);
-            send_all(fd, frame, size);
+            size_t whole = 4 + int32_at(frame);
+            send_all(fds[sent % connections], frame, whole);
             sent_us[sent++ % MOST_IN_FLIGHT] = now_us();
+            frame += whole;
+            if (frame == frames + size) frame = frames;
         }
-        ssize_t got = recv(fd, received + held, sizeof received - held, 0);
+        /* Of several connections, no two requests in the air are on one: what comes belongs to the oldest. */
+        ssize_t got = recv(fds[answered % connections], received + held, sizeof received - held, 0);
         if (got <= 0) fail("recv");
         held += got;
         size_t at = 0;
         while (held - at >= 4 && held - at >= 4 + int32_at(received + at)) {
             const char *answer = received + at;
-            if (error_in(answer)) { fprintf(stderr, "error %d\n", error_in(answer)); return 1; }
+            int error = error_in(answer, name_at);
+            if (error) { fprintf(stderr, "error %d\n", error); return 1; }
             if (int32_at(answer + 4) != (uint32_t)answered) { fprintf(stderr, "answers out of order\n"); return 1; }
             took_us[answered] = now_us() - sent_us[answered % MOST_IN_FLIGHT];
             answered++;
