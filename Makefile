@@ -2,7 +2,7 @@
 # Where pip and Spark download from is their own setting: PIP_INDEX_URL or pip.conf, and for Spark ~/.ivy2 or SPARK_CONF_DIR.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-compiled wheel torture soak extremes check bench interop docs clean
+.PHONY: help demo test test-long test-compiled wheel torture soak extremes check bench bench-growth interop docs clean
 
 # Further words for what is run:  make test ARGS='-k groups -x'    make demo ARGS='--data-dir ~/flights'
 ARGS ?=
@@ -75,6 +75,10 @@ interop:  ## other people's test suites and programs against the broker
 bench:  ## speed, side by side with a Kafka where one is given
 	$(PREPARE) --java
 	$(RUN) -m benchmarks $(ARGS)
+
+bench-growth:  ## what a request costs as partitions, connections, groups, delays and backlog grow; writes docs/growth.md
+	$(PREPARE)
+	$(RUN) -m benchmarks.growth $(ARGS)
 
 docs:  ## write docs/cli.md anew from the command line's own help, then test what the documents claim
 	$(PREPARE)

@@ -21,6 +21,8 @@ COLUMNS = (
     (SYNC, "Halfmoon, sync"), (BARE, "bare loop"),
 )  # fmt: skip
 
+GROWTH = Path("images") / "performance-growth.png"
+"""Drawn by benchmarks/growth.py."""
 ABOUT = """\
 Written by `make bench`; not by hand. Halfmoon beside a real Kafka and a real RocketMQ, the same clients doing the same
 work. Without another word a row is about `flush: interval`, which promises what Kafka's and RocketMQ's defaults
@@ -274,6 +276,13 @@ def _groups(run: Run, results: Results, folder: Path | None) -> Iterator[str]:
 
 
 def _end(run: Run, results: Results, rows: Sequence[Row]) -> Iterator[str]:
+    if not run.everything:
+        yield "## Growth"
+        yield (
+            "What a request costs as partitions, connections, groups, scheduled messages and backlog grow, by "
+            "`make bench-growth`: [growth.md](growth.md)."
+        )
+        yield f"![What a request costs, by size]({GROWTH})"
     if reasons := missed(rows):
         yield from ("## Targets that are missed or unsure", *reasons)
     yield HOW.rstrip()

@@ -155,7 +155,7 @@ def test_the_page_and_the_file_say_what_was_measured_and_what_not(tmp_path: Path
 
 def test_each_group_that_was_measured_has_a_picture(tmp_path: Path) -> None:
     text = page(RUN, results(), tmp_path / "images")
-    assert text.count("![") == 1
+    assert text.count("![") == 2, "and what grows"
     assert f"![{THROUGHPUT.title}](images/performance-throughput.png)" in text
     (drawn,) = (tmp_path / "images").iterdir()
     assert drawn.read_bytes().startswith(b"\x89PNG")
