@@ -89,5 +89,5 @@ docs:  ## write docs/cli.md anew from the command line's own help, then test wha
 clean:  ## remove .venv, caches and what the demo wrote
 	rm -rf .venv out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
 	rm -rf spark-warehouse metastore_db derby.log
-	rm -f halfmoon/core/records/_walk.c halfmoon/core/records/_walk.*.so
+	rm -f halfmoon/*/*/_*.c halfmoon/*/*/_*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

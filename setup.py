@@ -2,7 +2,7 @@
 
 - Its hot modules (`tool.halfmoon.compiled` there), the same source, by mypyc. Not in an editable install: an extension
   beside a newer `.py` would win silently.
-- The walker of records (halfmoon/core/records/_walk.pyx), by Cython. Without it the same loop in Python serves.
+- Loops over the records of a batch (`tool.halfmoon.loops`), by Cython. Without them the same loops in Python serve.
 
 Both are optional: where no C compiler works, the package is built without them, and one line says so.
 HALFMOON_COMPILE=1 makes that an error; with HALFMOON_COMPILE=0 nothing is compiled, and the wheel is `py3-none-any`.
@@ -22,12 +22,11 @@ from setuptools.errors import BaseError, CCompilerError
 
 ASKED = os.environ.get("HALFMOON_COMPILE", "")
 MUST, MUST_NOT = ASKED not in ("", "0"), ASKED == "0"
-WALKER = Extension(
-    "halfmoon.core.records._walk",
-    ["halfmoon/core/records/_walk.pyx"],
-    extra_compile_args=["-O2", "-g0"],
-    optional=not MUST,
-)
+TOLD = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["halfmoon"]
+LOOPS = [
+    Extension(path.removesuffix(".pyx").replace("/", "."), [path], extra_compile_args=["-O2", "-g0"], optional=not MUST)
+    for path in TOLD["loops"]
+]
 BUILDING = {"bdist_wheel", "build", "build_ext", "install"}
 """Commands that compile; others only ask what the package is called, say."""
 
@@ -57,7 +56,7 @@ def compiled() -> list[Extension]:
     """The hot modules: one group, whose code is in one extension, so that its modules call each other directly."""
     from mypyc.build import mypycify
 
-    modules = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["halfmoon"]["compiled"]
+    modules = TOLD["compiled"]
     say(f"compiling {len(modules)} modules, which takes about two minutes; HALFMOON_COMPILE=0 leaves it")
     # Not the project's own settings for mypy: whoever builds this may lack what it depends on, whose types matter not.
     asked = ["--config-file=", "--ignore-missing-imports", "--no-error-summary"]
@@ -70,10 +69,10 @@ def compiled() -> list[Extension]:
 
 def extensions() -> list[Extension]:
     if MUST_NOT or not BUILDING.intersection(sys.argv):
-        return [] if MUST_NOT else [WALKER]
+        return [] if MUST_NOT else LOOPS
     reason = why_not()
     if not reason:
-        return [WALKER, *compiled()]
+        return [*LOOPS, *compiled()]
     if MUST:
         raise SystemExit(f"halfmoon: HALFMOON_COMPILE=1, and no C compiler works here: {reason}")
     say(f"nothing is compiled, the same code runs in Python: no C compiler works here ({reason})")
@@ -89,10 +88,10 @@ class Build(build_ext):
         except (BaseError, CCompilerError) as error:
             if MUST:
                 raise
-            say(f"nothing but the walker is compiled, the same code runs in Python: {error}")
+            say(f"nothing but the loops is compiled, the same code runs in Python: {error}")
             for extension in self.extensions:
                 Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
-            self.extensions = [WALKER]
+            self.extensions = list(LOOPS)
             super().build_extensions()
 
 

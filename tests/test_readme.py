@@ -156,7 +156,7 @@ def test_delay_outbox_and_retry(broker: dict[str, str]) -> None:
 def test_pip_installs_it(tmp_path: Path) -> None:
     """In a copy of what a source archive has, with everything but the dependencies, which the tests have already."""
     copy, target, scripts = tmp_path / "checkout", tmp_path / "site", tmp_path / "bin"
-    leftovers = shutil.ignore_patterns("__pycache__", "_walk.c", "*.so")
+    leftovers = shutil.ignore_patterns("__pycache__", "_*.c", "*.so")
     shutil.copytree(ROOT / "halfmoon", copy / "halfmoon", ignore=leftovers)
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)

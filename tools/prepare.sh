@@ -5,8 +5,8 @@
 #
 # It is plain sh because Python may be what is missing. Everything that can be wrong with the machine is said in one line,
 # with what to install, before anything is made or downloaded. Where packages come from is pip's own setting; this script
-# adds none. A second run does nothing unless a file of $described changed: the stamp holds their checksum. The walker of
-# records is compiled on the way where there is a C compiler, and left out where there is none (setup.py).
+# adds none. A second run does nothing unless a file of $described changed: the stamp holds their checksum. Loops
+# are compiled on the way where there is a C compiler, and left out where there is none (setup.py).
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -60,7 +60,7 @@ fi
 
 python=.venv/bin/python
 stamp=.venv/installed
-described="pyproject.toml constraints.txt setup.py halfmoon/core/records/_walk.pyx"
+described="pyproject.toml constraints.txt setup.py halfmoon/core/records/_walk.pyx halfmoon/adapters/rocketmq/_draw.pyx"
 wanted=$(cat $described | cksum)
 if [ -x $python ] && $python -c "$probe" >/dev/null 2>&1 && [ "$(cat $stamp 2>/dev/null)" = "$wanted" ]; then
     exit 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ def machine(tmp_path: Path) -> Path:
     """A checkout with the script only, and a `bin` that is its whole path."""
     (tmp_path / "tools").mkdir()
     shutil.copy(ROOT / "tools/prepare.sh", tmp_path / "tools")
-    for name in ("pyproject.toml", "constraints.txt", "setup.py", "halfmoon/core/records/_walk.pyx"):
+    loops = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["halfmoon"]["loops"]
+    for name in ("pyproject.toml", "constraints.txt", "setup.py", *loops):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     (tmp_path / "bin").mkdir()

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from halfmoon.adapters.rocketmq import access
 from halfmoon.adapters.rocketmq.answers import Answer, refusal
+from halfmoon.adapters.rocketmq.drawing import header
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.identity import Identified
 from halfmoon.adapters.rocketmq.registry import Call, Port
-from halfmoon.adapters.rocketmq.to_records import BORN_HOST, header
+from halfmoon.adapters.rocketmq.to_records import BORN_HOST
 from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.adapters.tcp.newcomers import SMALL_BYTES

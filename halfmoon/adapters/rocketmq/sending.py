@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
-from typing import NamedTuple
+import sys
+from array import array
+from typing import Final, NamedTuple
 
 from stringzilla import find
 
 from halfmoon.adapters.rocketmq import names
 from halfmoon.adapters.rocketmq.answers import Answer
+from halfmoon.adapters.rocketmq.drawing import header, split_unique
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.late import append_late
 from halfmoon.adapters.rocketmq.registry import Call
@@ -21,9 +24,7 @@ from halfmoon.adapters.rocketmq.to_records import (
     TRANSACTION,
     Message,
     batched,
-    header,
     plain_body,
-    split_unique,
 )
 from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.adapters.tcp.core import Core
@@ -40,7 +41,8 @@ from halfmoon.services.topic_configs import ROCKETMQ_BODY, VERBATIM
 MOST_AUTO_QUEUES = 8
 """Queues of TBW102, so the most that a topic gets which is made because somebody sends to it."""
 IDS_AT_ONCE = 4_096
-"""Message ids that are written in one go: a millisecond."""
+"""Message ids that are written in one go: a third of a millisecond."""
+_LITTLE_ENDIAN: Final = sys.byteorder == "little"
 _ONE_AT_A_TIME = frozenset((*DELAYS, TRANSACTION))
 _LOOKED_AT = frozenset((*TIMERS, TRANSACTION))
 
@@ -168,12 +170,17 @@ def _message_ids(call: Call, partition: Partition, produced: Produced, count: in
     store = call.node.writer_for(call.connection).store_hex
     place, offset, _ = _place(partition, produced)
     first = physical_offset(place.queue_number, offset)
-    ids = []
-    for nth in range(count):
-        ids.append(f"{store}{first + nth:016X}")
-        if nth % IDS_AT_ONCE == IDS_AT_ONCE - 1:
+    if count == 1:
+        return f"{store}{first:016X}"
+    texts: list[str] = []
+    for begin in range(first, first + count, IDS_AT_ONCE):
+        if texts:
             yield
-    return ",".join(ids)
+        offsets = array("Q", range(begin, min(begin + IDS_AT_ONCE, first + count)))
+        if _LITTLE_ENDIAN:
+            offsets.byteswap()
+        texts.append(store + offsets.tobytes().hex(",", 8).upper().replace(",", "," + store))
+    return ",".join(texts)
 
 
 def _answer(

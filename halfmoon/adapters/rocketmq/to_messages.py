@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from halfmoon.adapters.rocketmq import names
-from halfmoon.adapters.rocketmq.to_records import BORN_HOST, FLAG, KEYS, SYSTEM_FLAGS, UNIQ_KEY
+from halfmoon.adapters.rocketmq.drawing import FLAG, UNIQ_KEY
+from halfmoon.adapters.rocketmq.to_records import BORN_HOST, KEYS, SYSTEM_FLAGS
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.gil import EVERY, let_others_run

@@ -8,19 +8,23 @@ a topic says so.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import stringzilla
 
 from halfmoon.core.records.record_codec import Record
 from halfmoon.services.common.header_search import HeaderSearch
 
-KEYS, UNIQ_KEY = NAMES = ("KEYS", "UNIQ_KEY")
+KEYS: Final = "KEYS"
+UNIQ_KEY: Final = "UNIQ_KEY"
+NAMES: Final[tuple[str, str]] = (KEYS, UNIQ_KEY)
 
 MAX_CONTENT_BYTES = 64 << 10
 """Nobody finds a record by a header that is longer, or by a key that is."""
 
-_UNIQ_KEY = UNIQ_KEY.encode()
-_find = stringzilla.find
+_UNIQ_KEY: Final = UNIQ_KEY.encode()
+_AT_ONCE: Final = 500
+_find: Final = stringzilla.find
 
 finds_keys = HeaderSearch(NAMES).finds
 """finds_keys(body): whether a record in these bytes (decompressed) may have one of the headers."""
@@ -36,19 +40,34 @@ def unique_key(record: Record) -> bytes | None:
 
 
 def possible_unique_keys(body: bytes) -> Iterator[tuple[int, bytes]]:
-    """All UNIQ_KEYs in the headers of a decompressed body's records, and where in it they stand: as `header_values`."""
-    return header_values(body, _UNIQ_KEY)
+    """All UNIQ_KEYs in the headers of a decompressed body's records, and where in it they stand: as
+    `lists_of_values`."""
+    for places, contents in lists_of_values(body, _UNIQ_KEY, _AT_ONCE):
+        yield from zip(places, contents, strict=True)
 
 
-def header_values(body: bytes, name: bytes) -> Iterator[tuple[int, bytes]]:
+def lists_of_values(body: bytes, name: bytes, most: int) -> Iterator[tuple[list[int], list[bytes]]]:
     """The contents of the headers of this name in a decompressed body's records, and where in it they are; and perhaps
-    bytes that look like some, or nothing at all: records are not read, which takes three times as long.
+    bytes that look like some, or nothing at all: records are not read, which takes three times as long. In lists of up
+    to so many.
 
     Raises OverlappingError where what looks like contents is more than could be there: then read the records.
     """
     at = _find(body, name)
-    left = end = len(body)
+    left = len(body)
     while at >= 0:
+        places: list[int] = []
+        contents: list[bytes] = []
+        at, left = _values(body, name, at, left, most, places, contents)
+        yield places, contents
+
+
+def _values(
+    body: bytes, name: bytes, at: int, left: int, most: int, places: list[int], contents: list[bytes]
+) -> tuple[int, int]:
+    """Fill the lists from the name at `at` on. Where the next name is (−1: nowhere), and how much contents may take."""
+    end = len(body)
+    while at >= 0 and len(contents) < most:
         at += len(name)
         length = body[at] if at < end else 1
         if length < 0x80:  # one byte, as most are: worth not calling for
@@ -58,8 +77,10 @@ def header_values(body: bytes, name: bytes) -> Iterator[tuple[int, bytes]]:
         left -= len(content)
         if left < 0:
             raise OverlappingError
-        yield at, content
+        places.append(at)
+        contents.append(content)
         at = _find(body, name, at)
+    return at, left
 
 
 def _value_at(body: bytes, at: int) -> bytes:

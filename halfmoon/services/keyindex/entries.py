@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from itertools import islice
-from typing import Any
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, Final
 
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.records import record_codec
@@ -16,12 +15,12 @@ from halfmoon.errors import BrokerError
 from halfmoon.schema import control, provenance
 from halfmoon.schema.provenance import Provenance, SourceRun, UnknownProvenanceError
 from halfmoon.services.common.keys import OverlappingError
-from halfmoon.services.keyindex.key_file import BLOCK_BITS, Stretch, block_hash, key_hashes
 from halfmoon.services.keyindex.keys import keys_of, possible_keys
+from halfmoon.services.keyindex.stretch import BLOCK_BITS, Stretch, block_hash, key_hashes
 
-SLICE = 500
+SLICE: Final = 500
 """Keys that are taken in between two pauses: half a millisecond."""
-LARGE_BYTES = 16 << 10
+LARGE_BYTES: Final = 16 << 10
 """Larger batches are decompressed in a thread."""
 
 Work = Generator[Load | None, Any, None]
@@ -59,28 +58,32 @@ class Entries:
         else:
             body = _body(payload)
         if body is not None:
-            keys = self._keys(number, header, body)
-            while some := list(islice(keys, SLICE)):
-                stretch.add_all(key_hashes(number, some), position)
-                if len(some) == SLICE:
+            for keys in self._keys(number, header, body):
+                stretch.add_all(key_hashes(number, keys), position)
+                if len(keys) >= SLICE:
                     yield None
 
-    def _keys(self, topic_number: int, header: BatchHeader, body: bytes) -> Iterator[bytes | None]:
-        """What the records of a batch may be found by, and None now and then."""
+    def _keys(self, topic_number: int, header: BatchHeader, body: bytes) -> Iterator[Sequence[bytes | None]]:
+        """What the records of a batch may be found by, and None now and then, in slices."""
         topic = self._catalog.by_number.get(topic_number)
         own_key = topic is not None and topic.rules.key_index
         try:
-            yield from possible_keys(body)
+            yield from possible_keys(body, SLICE)
             if not own_key:
                 return
         except OverlappingError:
             pass
+        some: list[bytes | None] = []
         try:
             for record in record_codec.read(body, header.record_count, header.last_offset_delta, 0, 0):
-                yield None
-                yield from keys_of(record, own_key=own_key)
+                some.append(None)
+                some += keys_of(record, own_key=own_key)
+                if len(some) >= SLICE:
+                    yield some
+                    some = []
         except BrokerError:  # nobody has looked into this batch yet, and it is none
-            return
+            pass
+        yield some
 
 
 def _body(payload: memoryview) -> bytes | None:

@@ -11,7 +11,8 @@ from halfmoon.core.storage.files import FileSystem
 from halfmoon.core.storage.storage import WriteSide
 from halfmoon.schema.snapshot import CLEAN_BASE
 from halfmoon.services.keyindex import key_file
-from halfmoon.services.keyindex.key_file import KeyFile, Stretch
+from halfmoon.services.keyindex.key_file import KeyFile
+from halfmoon.services.keyindex.stretch import Stretch
 
 _start = attrgetter("start")
 

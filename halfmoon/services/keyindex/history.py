@@ -21,9 +21,9 @@ from halfmoon.core.storage.frame_reading import WholeFrame
 from halfmoon.core.storage.storage import Frames
 from halfmoon.schema.provenance import SourceRun
 from halfmoon.services.keyindex.entries import settled_places
-from halfmoon.services.keyindex.key_file import block_hash
 from halfmoon.services.keyindex.questions import Describes, Event, What
 from halfmoon.services.keyindex.service import KeyIndex
+from halfmoon.services.keyindex.stretch import block_hash
 
 MOST_EVENTS = 1_000
 """Of one history; a message can be negatively acknowledged for ever."""

@@ -1,9 +1,5 @@
 """Key files: which frames of a stretch of the log hold a key, or say what became of a message (B05).
 
-An *entry* is 64 bits: the hash of what is looked up in the upper half, where its frame begins in the lower half. The
-hash is of 32 bits and may be that of something else, so whoever finds a frame looks into it. What is looked up is a key
-of a topic, or a block of offsets of a partition (`key_hash`, `block_hash`).
-
 A key file covers the log positions [start, end), never more than one segment. Little-endian:
 
      byte  size  field
@@ -16,7 +12,7 @@ A key file covers the log positions [start, end), never more than one segment. L
        40     8  number of entries
        48     4  CRC-32C of the entries
        52     4  CRC-32C of all before this
-       56        the entries, ascending: hash << 32 | position of the frame − start (u64)
+       56        the entries (stretch.py), ascending: hash << 32 | position of the frame − start (u64)
 
 The header's checksum is tested whenever a file is opened, the entries' by `halfmoon log verify` only: the file was
 synced before it got its name. A file that does not check is thrown away and built again from the log.
@@ -25,16 +21,14 @@ synced before it got its name. A file that does not check is thrown away and bui
 from __future__ import annotations
 
 import struct
-from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from halfmoon.core.crc import crc32c
 from halfmoon.core.storage.files import ASIDE, File, FileSystem, Mapping, replace_file, write_all
+from halfmoon.services.keyindex.stretch import PLACE_MASK, Stretch
 
 FOLDER = "keys"
-BLOCK_BITS = 8
-"""Offsets are looked up in blocks of 256."""
 LAST_MS = 1 << 63
 """Later than all store times."""
 
@@ -43,96 +37,6 @@ _CRC = struct.Struct("<I")
 _ENTRIES_AT = _HEADER.size + _CRC.size
 _MAGIC = b"HMky"
 _VERSION = 1
-_TOPIC = struct.Struct("<I")
-_BLOCK = struct.Struct("<IIQ")
-_BLOCK_SEED = crc32c(b"block")
-_BUCKET_SHIFT = 20
-"""Bits of a hash that entries of one bucket may differ in: there are 4,096 buckets, each sorted at once."""
-_PLACE_MASK = (1 << 32) - 1
-
-
-def key_hash(topic_number: int, key: bytes) -> int:
-    """Of a key of one topic."""
-    return crc32c(key, crc32c(_TOPIC.pack(topic_number)))
-
-
-def key_hashes(topic_number: int, keys: Iterable[bytes | None]) -> list[int]:
-    """Of those of the keys that are none and not empty."""
-    seed = crc32c(_TOPIC.pack(topic_number))
-    return [crc32c(key, seed) for key in keys if key]
-
-
-def block_hash(topic_number: int, partition: int, offset: int) -> int:
-    """Of the block of offsets that this one is in: under it stand the frames that name one of them as a source."""
-    return crc32c(_BLOCK.pack(topic_number, partition, offset >> BLOCK_BITS), _BLOCK_SEED)
-
-
-class Stretch:
-    """The entries of a stretch of the log that has no file yet. It begins at `start` and has come to `upto`."""
-
-    def __init__(self, start: int) -> None:
-        self.start = start
-        self.upto = start
-        self.count = 0
-        self.oldest_ms = 0
-        self.newest_ms = 0
-        self._buckets: dict[int, array[int]] = {}
-        self._last = -1
-        """The entry that was added last: a frame often has a key many times."""
-
-    @classmethod
-    def going_on(cls, file: KeyFile) -> Stretch:
-        """One that goes on where a file ends, and has what is in it."""
-        stretch = cls(file.start)
-        stretch.upto, stretch.oldest_ms, stretch.newest_ms = file.end, file.oldest_ms, file.newest_ms
-        for entry in file.entries:
-            stretch.add(entry >> 32, file.start + (entry & _PLACE_MASK))
-        return stretch
-
-    def add(self, hashed: int, position: int) -> None:
-        """A frame at `position` has something of this hash."""
-        entry = hashed << 32 | position - self.start
-        if entry == self._last:
-            return
-        self._last = entry
-        bucket = self._buckets.get(hashed >> _BUCKET_SHIFT)
-        if bucket is None:
-            bucket = self._buckets[hashed >> _BUCKET_SHIFT] = array("Q")
-        bucket.append(entry)
-        self.count += 1
-
-    def add_all(self, hashes: Iterable[int], position: int) -> None:
-        """As `add` for each: half the time where there are many."""
-        place = position - self.start
-        buckets = self._buckets
-        last = self._last
-        for hashed in hashes:
-            entry = hashed << 32 | place
-            if entry == last:
-                continue
-            last = entry
-            number = hashed >> _BUCKET_SHIFT
-            bucket = buckets.get(number)
-            if bucket is None:
-                bucket = buckets[number] = array("Q")
-            bucket.append(entry)
-            self.count += 1
-        self._last = last
-
-    def saw(self, store_ms: int) -> None:
-        """A frame that has entries was stored then (Unix ms)."""
-        self.oldest_ms = min(self.oldest_ms or store_ms, store_ms)
-        self.newest_ms = max(self.newest_ms, store_ms)
-
-    def find(self, hashed: int) -> set[int]:
-        """Log positions of frames that may have it."""
-        bucket = self._buckets.get(hashed >> _BUCKET_SHIFT, ())
-        return {self.start + (entry & _PLACE_MASK) for entry in bucket if entry >> 32 == hashed}
-
-    def entries(self) -> Iterator[array[int]]:
-        """All of them, ascending, in pieces that are quickly sorted."""
-        for number in sorted(self._buckets):
-            yield array("Q", sorted(set(self._buckets[number])))
 
 
 class KeyFile:
@@ -166,9 +70,17 @@ class KeyFile:
         at = bisect_left(entries, hashed << 32)
         found = set()
         while at < len(entries) and entries[at] >> 32 == hashed:
-            found.add(self.start + (entries[at] & _PLACE_MASK))
+            found.add(self.start + (entries[at] & PLACE_MASK))
             at += 1
         return found
+
+    def gone_on_with(self) -> Stretch:
+        """A stretch that goes on where the file ends, and has what is in it."""
+        stretch = Stretch(self.start)
+        stretch.upto, stretch.oldest_ms, stretch.newest_ms = self.end, self.oldest_ms, self.newest_ms
+        for entry in self.entries:
+            stretch.add(entry >> 32, self.start + (entry & PLACE_MASK))
+        return stretch
 
     def intact(self) -> bool:
         """Whether the entries' checksum holds."""

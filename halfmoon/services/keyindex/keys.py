@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from halfmoon.core.records.record_codec import Record
-from halfmoon.services.common.keys import KEYS, MAX_CONTENT_BYTES, UNIQ_KEY, header_values
+from halfmoon.services.common.keys import KEYS, MAX_CONTENT_BYTES, UNIQ_KEY, lists_of_values
 
-SEPARATOR = b" "
+SEPARATOR: Final = b" "
 """Of the keys in KEYS (MessageConst.KEY_SEPARATOR)."""
 
-_KEYS, _UNIQ_KEY = KEYS.encode(), UNIQ_KEY.encode()
+_KEYS: Final = KEYS.encode()
+_UNIQ_KEY: Final = UNIQ_KEY.encode()
 
 
 def keys_of(record: Record, *, own_key: bool, headers: bool = True) -> set[bytes]:
@@ -29,13 +31,20 @@ def keys_of(record: Record, *, own_key: bool, headers: bool = True) -> set[bytes
     return found
 
 
-def possible_keys(body: bytes) -> Iterator[bytes]:
+def possible_keys(body: bytes, most: int) -> Iterator[list[bytes]]:
     """All keys in the headers of a decompressed body's records, and perhaps bytes that look like some, or nothing at
-    all: records are not read, which takes three times as long.
+    all: records are not read, which takes three times as long. In lists of about so many.
 
     Raises OverlappingError where what looks like keys is more than could be there: then read the records.
     """
-    for _, content in header_values(body, _KEYS):
-        yield from content.split(SEPARATOR)
-    for _, content in header_values(body, _UNIQ_KEY):
-        yield content
+    keys: list[bytes] = []
+    for _, contents in lists_of_values(body, _KEYS, most):
+        for content in contents:
+            keys += content.split(SEPARATOR)
+            if len(keys) >= most:
+                yield keys
+                keys = []
+    if keys:
+        yield keys
+    for _, contents in lists_of_values(body, _UNIQ_KEY, most):
+        yield contents

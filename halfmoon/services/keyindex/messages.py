@@ -24,7 +24,7 @@ from halfmoon.core.storage.frame import Kind
 from halfmoon.core.storage.frame_reading import WholeFrame
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.keyindex.history import History, Place
-from halfmoon.services.keyindex.key_file import LAST_MS, key_hash
+from halfmoon.services.keyindex.key_file import LAST_MS
 from halfmoon.services.keyindex.keys import keys_of
 from halfmoon.services.keyindex.questions import (
     Describes,
@@ -38,6 +38,7 @@ from halfmoon.services.keyindex.questions import (
     everything,
 )
 from halfmoon.services.keyindex.service import KeyIndex
+from halfmoon.services.keyindex.stretch import key_hash
 
 MOST_FOUND = 10_000
 """Messages that one question is answered with."""

@@ -35,8 +35,9 @@ from halfmoon.services.common.keys import OverlappingError
 from halfmoon.services.keyindex import metrics
 from halfmoon.services.keyindex.entries import SLICE, Entries, Work, blocks_of
 from halfmoon.services.keyindex.files import KeyFiles, discard
-from halfmoon.services.keyindex.key_file import LAST_MS, KeyFile, Stretch, key_hash, key_hashes
+from halfmoon.services.keyindex.key_file import LAST_MS, KeyFile
 from halfmoon.services.keyindex.keys import possible_keys
+from halfmoon.services.keyindex.stretch import Stretch, key_hash, key_hashes
 
 STRETCH_ENTRIES = 500_000
 """So many become a file: 4 MB in memory."""
@@ -114,7 +115,7 @@ class KeyIndex:
         if last is not None and last.end == end < self._segment_end and self._may_go_on(last):
             self._files.all.remove(last)
             self._superseded = last.path
-            self._tail = Stretch.going_on(last)
+            self._tail = last.gone_on_with()
             self._limit()
 
     def _may_go_on(self, last: KeyFile) -> bool:
@@ -158,7 +159,8 @@ class KeyIndex:
             if seen.due_ms and said.origin is not None:
                 number = said.origin.topic_number
         try:
-            hashes += key_hashes(number, possible_keys(body))
+            for keys in possible_keys(body, SLICE):
+                hashes += key_hashes(number, keys)
         except OverlappingError:
             pass
         else:

@@ -14,7 +14,7 @@ from halfmoon.core.storage.frame_reading import FrameReader
 from halfmoon.plugins.store.delay.plugin import CANCEL, LEVEL_TOPIC, NAMES, TIMER_TOPIC, Delays
 from halfmoon.services.keyindex import key_file, service
 from halfmoon.services.keyindex.entries import SLICE
-from halfmoon.services.keyindex.key_file import Stretch, block_hash, key_hash
+from halfmoon.services.keyindex.stretch import Stretch, block_hash, key_hash
 from halfmoon.services.waiting.types import PutInterceptor
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
