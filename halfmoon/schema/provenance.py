@@ -113,58 +113,58 @@ class SentBack(Struct, frozen=True):
     """What a group has handed back: messages, where it had consumed them."""
 
     group: str
-    runs: tuple[SourceRun, ...]
+    runs: "tuple[SourceRun, ...]"
 
 
 class GivenUp(Struct, frozen=True):
     """What a share group has given up: records, where it had consumed them."""
 
     group: str
-    runs: tuple[SourceRun, ...]
+    runs: "tuple[SourceRun, ...]"
 
 
 class Provenance(Struct, frozen=True):
     """A whole list."""
 
-    range: SourceRange | None = None
-    sources: tuple[SourceRun, ...] = ()
-    sent_back: SentBack | None = None
-    origin: Origin | None = None
-    attempts: tuple[SourceRun, ...] = ()
+    range: "SourceRange | None" = None
+    sources: "tuple[SourceRun, ...]" = ()
+    sent_back: "SentBack | None" = None
+    origin: "Origin | None" = None
+    attempts: "tuple[SourceRun, ...]" = ()
     """One offset each; the count is the number of attempts."""
     given_up: GivenUp | None = None
 
     def describe(self, names: Mapping[int, str]) -> str:
         """For people; `names` are those of topics, by number."""
-
-        def place(topic_number: int, partition: int) -> str:
-            return f"{names.get(topic_number, f'#{topic_number}')}-{partition}"
-
         said = []
         if self.range is not None:
             of = self.range
-            said.append(f"{place(of.topic_number, of.partition)}[{of.from_offset}:{of.next_offset}]")
+            said.append(f"{_place(names, of.topic_number, of.partition)}[{of.from_offset}:{of.next_offset}]")
         for run in self.sources:
             end = run.first_offset + run.count
-            said.append(f"{place(run.topic_number, run.partition)}[{run.first_offset}:{end}]")
+            said.append(f"{_place(names, run.topic_number, run.partition)}[{run.first_offset}:{end}]")
         text = f"from {', '.join(said)}" if said else ""
         if self.sent_back is not None:
             places = ", ".join(
-                f"{place(run.topic_number, run.partition)}[{run.first_offset}]" for run in self.sent_back.runs
+                f"{_place(names, run.topic_number, run.partition)}[{run.first_offset}]" for run in self.sent_back.runs
             )
             text += f"{'; ' if text else ''}sent back by {self.sent_back.group}: {places}"
         for run in self.attempts:
-            told = f"attempt {run.count} at {place(run.topic_number, run.partition)}[{run.first_offset}]"
+            told = f"attempt {run.count} at {_place(names, run.topic_number, run.partition)}[{run.first_offset}]"
             text += f"{'; ' if text else ''}{told}"
         if self.given_up is not None:
             places = ", ".join(
-                f"{place(run.topic_number, run.partition)}[{run.first_offset}:{run.first_offset + run.count}]"
+                f"{_place(names, run.topic_number, run.partition)}[{run.first_offset}:{run.first_offset + run.count}]"
                 for run in self.given_up.runs
             )
             text += f"{'; ' if text else ''}given up by {self.given_up.group}: {places}"
         if self.origin is not None:
-            text += f"{'; ' if text else ''}for {place(self.origin.topic_number, self.origin.partition)}"
+            text += f"{'; ' if text else ''}for {_place(names, self.origin.topic_number, self.origin.partition)}"
         return text
+
+
+def _place(names: Mapping[int, str], topic_number: int, partition: int) -> str:
+    return f"{names.get(topic_number, f'#{topic_number}')}-{partition}"
 
 
 def names_messages(encoded: bytes) -> bool:

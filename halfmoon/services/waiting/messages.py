@@ -32,8 +32,8 @@ class WaitingFrame(NamedTuple):
     """Messages that were sent to `origin`, and wait."""
 
     origin: Origin
-    header: BatchHeader
-    batch: memoryview
+    header: "BatchHeader"
+    batch: "memoryview"
 
 
 class WaitingMessages:

@@ -60,11 +60,11 @@ Message = tuple[int, int, int]
 class _Piece(NamedTuple):
     """One frame of the group."""
 
-    target: Partition
-    batch: memoryview
+    target: "Partition"
+    batch: "memoryview"
     header: BatchHeader
     due_ms: int = 0
-    sources: Sequence[SourceRun] = ()
+    sources: "Sequence[SourceRun]" = ()
     """The waiting messages that it is made of."""
     is_redirected: bool = False
     known: bool = False
