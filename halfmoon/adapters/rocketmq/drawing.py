@@ -77,7 +77,8 @@ def draw_in_python(
     """See `Draw`."""
     parts = []
     last = index + most
-    for flag, body_at, body_end, text_at, text_end in bounds(data, at):
+    messages = bounds(data, at)
+    for flag, body_at, body_end, text_at, text_end in messages:
         parts.append(record(data[text_at:text_end], data[body_at:body_end], flag, index, more, more_count, read))
         at = text_end
         index += 1

@@ -86,7 +86,8 @@ def _values(
 def _value_at(body: bytes, at: int) -> bytes:
     """What a header's value would be that began here with its length: a varint, zigzag (record_codec.py)."""
     length = shift = 0
-    for byte in body[at : at + 5]:
+    encoded = body[at : at + 5]
+    for byte in encoded:
         at += 1
         length |= (byte & 0x7F) << shift
         shift += 7

@@ -77,8 +77,9 @@ def map_records(batch: Buffer, fn: Callable[[Record], Record]) -> bytes:
     codec = header.attributes & CODEC_MASK
     output = bytearray()
     records = record_codec.read(body, header.record_count, header.last_offset_delta, header.base_timestamp, None)
+    ask: Callable[[Record], object] = fn  # a plugin's: it may give anything
     for record in records:
-        made = fn(record)
+        made = ask(record)
         if not isinstance(made, Record):
             raise TypeError(f"a function for map_records gave {made!r}, expected the record, or one made of it")
         delta_ms = record.timestamp - header.base_timestamp

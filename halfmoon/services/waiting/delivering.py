@@ -77,7 +77,7 @@ class Delivering:
         frame: SingleRecords | None = None
         used: list[Place] = []
         missing: dict[Place, None] = {}
-        for source, offset in sorted(places, key=lambda place: (place[0].topic.number, place[0].index, place[1])):
+        for source, offset in sorted(places, key=lambda each: (each[0].topic.number, each[0].index, each[1])):
             read += 1
             if read % RELEASED == 0:
                 yield None
