@@ -20,9 +20,9 @@ from halfmoon.core.steps import Steps
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.kafka.nacking import attempts, original_topic
 from halfmoon.kafka.outbox import TransactionalOutbox
-from halfmoon.plugins.store.delay import plugin as delay
+from halfmoon.plugins.store.delay import delays as delay
 from halfmoon.plugins.store.retry import plugin as retry
-from halfmoon.plugins.store.transaction import plugin as transaction
+from halfmoon.plugins.store.transaction import half_messages as transaction
 from halfmoon.remoting.message import decode_stored
 from halfmoon.services.keyindex import history
 

@@ -11,7 +11,7 @@ from halfmoon.core import clean_files
 from halfmoon.core.records.batch_header import assemble
 from halfmoon.core.records.batches import build_batch, parse_header
 from halfmoon.core.storage.frame_reading import FrameReader
-from halfmoon.plugins.store.delay.plugin import CANCEL, LEVEL_TOPIC, NAMES, TIMER_TOPIC, Delays
+from halfmoon.plugins.store.delay.delays import CANCEL, LEVEL_TOPIC, NAMES, TIMER_TOPIC, Delays
 from halfmoon.services.keyindex import key_file, service
 from halfmoon.services.keyindex.entries import SLICE
 from halfmoon.services.keyindex.stretch import Stretch, block_hash, key_hash

@@ -14,8 +14,8 @@ from halfmoon.core.retention import due_start
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
-from halfmoon.plugins.store.delay.plugin import AT_TIMES, LEVEL_TOPIC, NAMES, ROUNDED_MS, TIMER_TOPIC, Delays
-from halfmoon.plugins.store.transaction.plugin import HALF_TOPIC
+from halfmoon.plugins.store.delay.delays import AT_TIMES, LEVEL_TOPIC, NAMES, ROUNDED_MS, TIMER_TOPIC, Delays
+from halfmoon.plugins.store.transaction.half_messages import HALF_TOPIC
 from halfmoon.server.plugin_host import Host
 from halfmoon.services.waiting.delivering import UNDELIVERABLE
 from halfmoon.services.waiting.types import PutInterceptor

@@ -53,8 +53,8 @@ from halfmoon.plugin import (
     uncompressed,
 )
 from halfmoon.plugin.moving import NackedMessages, Topics
-from halfmoon.plugins.store.delay.plugin import CANCEL, LEVEL
-from halfmoon.plugins.store.delay.plugin import NAMES as DELAYS
+from halfmoon.plugins.store.delay.delays import CANCEL, LEVEL
+from halfmoon.plugins.store.delay.delays import NAMES as DELAYS
 from halfmoon.plugins.store.retry import metrics
 from halfmoon.plugins.store.retry.state import NackedState
 

@@ -12,7 +12,7 @@ EVENTS: tuple[What, ...] = ("prepared", "committed", "rolled_back", "checked", "
 
 
 class HalfMessages(Protocol):
-    """What is read (plugin.Transactions)."""
+    """What is read (half_messages.Transactions)."""
 
     @property
     def counts(self) -> Mapping[str, int]: ...

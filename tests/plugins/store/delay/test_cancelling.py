@@ -10,8 +10,8 @@ import pytest
 
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.plugins.store.delay import cancelling
-from halfmoon.plugins.store.delay import plugin as delay
-from halfmoon.plugins.store.delay.plugin import CANCEL, LEVEL_TOPIC, NAMES, TIMER_TOPIC, Delays
+from halfmoon.plugins.store.delay import delays as delay
+from halfmoon.plugins.store.delay.delays import CANCEL, LEVEL_TOPIC, NAMES, TIMER_TOPIC, Delays
 from halfmoon.services.waiting import cancels
 from halfmoon.services.waiting.types import Put, PutInterceptor, Redirect, Redirected
 from halfmoon.testing.faulty_files import FaultyFileSystem

@@ -16,7 +16,7 @@ from kafka.admin import NewTopic
 
 import halfmoon.testing
 from halfmoon.errors import StartError
-from halfmoon.plugins.store.delay.plugin import LEVEL_TOPIC, TIMER_TOPIC
+from halfmoon.plugins.store.delay.delays import LEVEL_TOPIC, TIMER_TOPIC
 
 Message = tuple[bytes, dict[str, bytes], float]
 """Value, headers, and when it came (s)."""

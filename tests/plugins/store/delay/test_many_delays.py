@@ -12,7 +12,7 @@ from halfmoon.core.records import record_codec
 from halfmoon.core.records.batches import build_batch, iter_records
 from halfmoon.core.steps import finish
 from halfmoon.errors import BrokerError, Fault, TakesLongError
-from halfmoon.plugins.store.delay.plugin import MOST_PIECES, MOST_RECORDS, TIMER_TOPIC
+from halfmoon.plugins.store.delay.delays import MOST_PIECES, MOST_RECORDS, TIMER_TOPIC
 from halfmoon.services.common.record_edit import GLANCED, SLICE, WRITTEN
 from halfmoon.services.waiting.interception import IN_SLICES
 from halfmoon.services.waiting.redirecting import CHECKED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.errors import BrokerError, Fault
-from halfmoon.plugins.store.delay.plugin import LEVEL_TOPIC, NAMES, TIMER_TOPIC, Delays
+from halfmoon.plugins.store.delay.delays import LEVEL_TOPIC, NAMES, TIMER_TOPIC, Delays
 from halfmoon.plugins.store.retry.plugin import Retries
 from halfmoon.schema import control
 from halfmoon.schema.group_topics import dead_letter_topic, retry_topic, retrying_group

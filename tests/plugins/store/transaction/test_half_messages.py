@@ -15,14 +15,8 @@ from halfmoon.core.records.batches import build_batch
 from halfmoon.core.steps import finish
 from halfmoon.errors import BrokerError, Fault, TakesLongError
 from halfmoon.hooks.context import PluginContext
-from halfmoon.plugins.store.transaction.plugin import (
-    END_TOPIC,
-    GIVEN_UP_TOPIC,
-    HALF_TOPIC,
-    TransactionSettings,
-    halfmoon_commitlog,
-    halfmoon_relays,
-)
+from halfmoon.plugins.store.transaction.half_messages import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC
+from halfmoon.plugins.store.transaction.plugin import TransactionSettings, halfmoon_commitlog, halfmoon_relays
 from halfmoon.schema.group_topics import check_topic
 from halfmoon.server.plugin_host import Host
 from halfmoon.services.waiting import delivering
