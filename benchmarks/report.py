@@ -65,7 +65,8 @@ HOW = """\
   produced at 200 a second, while a consumer goes once through a log of twice that size in the same 10 seconds. The
   figures `racing_` are beside a consumer that reads it over and over as fast as it comes, and takes the cores.
 - The rows of RocketMQ: its Java client against a real RocketMQ (its own default settings: ASYNC_FLUSH), and against
-  brokers of Halfmoon that were started for it. The program's JVM and the broker's are warmed up for eight seconds.
+  brokers of Halfmoon that were started for it. The program's JVM is warmed up for eight seconds; RocketMQ's own
+  first sends, sends in batches and transacts for a minute.
 - Kafka's transactions and commits: one producer, one consumer, each call after the one before, for three seconds
   after a second of warming up. A client that comes back too early after a commit (CONCURRENT_TRANSACTIONS) waits as
   long as it itself thinks right, and that is most of the time of a small transaction against a Kafka.
