@@ -42,7 +42,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--quick", action="store_true", help="one round, small: a smoke test, figures mean little")
     add("--scale", type=float, metavar="F", help="part of the full amounts of work (default 1)")
     add("--retained-batches", type=int, default=20_000_000, metavar="N", help="for `retained` (default 20000000)")
-    add("--cell-limit", type=float, default=400.0, metavar="S", help="a load that takes longer fails (default 400 s)")
+    add("--cell-limit", type=float, default=600.0, metavar="S", help="a load that takes longer fails (default 600 s)")
     add("--page", type=Path, help="where the page goes, its pictures beside it (default: docs/, by a full run)")
     add("--json", type=Path, default=JSON, help="where the figures go (default: out/benchmark.json)")
     add("--work-dir", type=Path, default=ROOT / "out", help="for the brokers' data: on the disk to be measured")
@@ -88,8 +88,8 @@ def main() -> int:
             say(f"{cell.name:15} {cell.title} ({', '.join(wanted[cell.name])})")
         return 0
     if options.again:
-        earlier = [report.read_json(path, CELLS) for path in options.again]
-        _write_page(options.page or PAGE, *report.together(earlier, CELLS))
+        about, results = report.together([report.read_json(path, CELLS) for path in options.again], CELLS)
+        _write_page(options.page or (PAGE_OF_ALL if about.everything else PAGE), about, results)
         return 0
     if not cells:
         say(f"no cell's name matches {options.only!r}")

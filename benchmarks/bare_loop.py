@@ -28,6 +28,8 @@ from halfmoon.kafka_wire.messages import REQUESTS, RESPONSES
 
 FILE_BYTES = 256 << 20
 CHUNK_BYTES = 2 << 20
+MOST_WRITES = 1_000
+"""In one pwritev: the kernel takes 1,024."""
 KEPT_BATCHES = 64
 """Of each partition. A fetch before the oldest of them gets that one, with the offset that it asked for."""
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS = 0, 1, 2, 3, 18, 19
@@ -77,6 +79,7 @@ class Waiting:
         self.connection = connection
         self.correlation = correlation
         self.request = request
+        self.partitions: list[Partition] = []
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -178,7 +181,7 @@ class Bare(asyncio.BufferedProtocol):
                 partition.end = base + int.from_bytes(records[23:27], "big") + 1
                 place = self._place(writes, HEADER_BYTES + size)
                 partition.kept.append((base, partition.end, place + HEADER_BYTES, size))
-                writes += [self._header, _OFFSET.pack(base), records[8:]]
+                writes += [self._header + _OFFSET.pack(base), records[8:]]
                 answer.append(memoryview(_PRODUCED.pack(index, 0, base, -1, 0)))
                 if partition.waiting:
                     woken += partition.waiting
@@ -186,12 +189,13 @@ class Bare(asyncio.BufferedProtocol):
         return b"".join([*answer, b"\0\0\0\0"])
 
     def _place(self, writes: list[bytes | memoryview], size: int) -> int:
-        """Where so many bytes go. What is to be written is written before the file begins anew."""
+        """Where so many bytes go. What is to be written is written before the file begins anew, or where it is much."""
         server = self._server
-        if server.at + size > FILE_BYTES:
-            if writes:
-                os.pwritev(server.fd, writes, self._written_at)
-                writes.clear()
+        ends = server.at + size > FILE_BYTES
+        if writes and (ends or len(writes) >= MOST_WRITES):
+            os.pwritev(server.fd, writes, self._written_at)
+            writes.clear()
+        if ends:
             server.at = 0
         if not writes:
             self._written_at = server.at
@@ -238,7 +242,9 @@ class Bare(asyncio.BufferedProtocol):
             count = _SIZE.unpack_from(view, end)[0]
             at = end + 4
             for _ in range(count):
-                partitions[_SIZE.unpack_from(view, at)[0]].waiting.append(waiting)
+                partition = partitions[_SIZE.unpack_from(view, at)[0]]
+                partition.waiting.append(waiting)
+                waiting.partitions.append(partition)
                 at += _FETCH_PART.size
 
     def wake(self, waiting: Waiting) -> None:
@@ -247,6 +253,9 @@ class Bare(asyncio.BufferedProtocol):
             return
         waiting.timer.cancel()
         waiting.timer = None
+        for partition in waiting.partitions:
+            if waiting in partition.waiting:
+                partition.waiting.remove(waiting)
         found = self._fetch(memoryview(waiting.request), wait=False)
         assert found is not None
         self._transport.write(b"".join([_HEAD.pack(4 + sum(map(len, found)), waiting.correlation), *found]))

@@ -71,8 +71,8 @@ class Bench:
     work: Path
     scale: float = 1.0
     """How much of the full amounts of work is done."""
-    cell_limit_s: float = 180.0
-    """A load that has not ended by then has failed. All but `retained` are made for a minute at most."""
+    cell_limit_s: float = 600.0
+    """A load that has not ended by then has failed."""
     retained_batches: int = 20_000_000
     rounds: int | None = None
     """At most so many of each cell."""

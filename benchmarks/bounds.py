@@ -21,11 +21,10 @@ in use where the disk is quick), segments filled with zeroes ahead as well (348,
 byte is written twice), a pause of 1 ms between syncs (-8 %)."""
 
 WAKING = """\
-Waking the client, and Python: 28 us for a Produce. Where the answer comes later than some 5 us, the client's
-processor sleeps, and its waking takes about 20 us on such a machine: an echo server with uvloop that computes for 28
-us before each answer reaches 15,000 a second on a quiet machine. Tried: looking for the next request without
-sleeping (9,300 to 14,200 a second), the turn at once instead of at the end of a round (10,600 to 11,400), less work
-in a turn (-1 us). A Produce of about 17 us would take a compiled request path."""
+Waking the client. Where the answer comes later than some 5 us, the client's processor sleeps, and its waking takes
+about 20 us on such a machine: an echo server with uvloop that computes for 28 us before each answer reaches 15,000 a
+second on a quiet machine. Tried: looking for the next request without sleeping (9,300 to 14,200 a second), the turn at
+once instead of at the end of a round (10,600 to 11,400), a compiled request (28 to 14 us of CPU in process; in use)."""
 
 COMMITS = """\
 Waking the client, which is most of it for both brokers: from run to run the same figure was 0.75 and 0.98x (Java's
@@ -108,20 +107,21 @@ lateness beside two busy processes 8.1 ms), with SCHED_IDLE (a little less, but 
 offering its core after each batch (4.1 ms; in use), removing files in a thread (stalls of 200 ms before)."""
 
 HALF_AND_COMMIT = """\
-Python: the broker keeps a core busy for 98 %, 220 us for a half message and its commit, while the Java client takes a
-fifth of the other. Of that the half takes 125: taken apart, its names checked, put together again without TRAN_MSG and
-appended; the commit 62. Tried, from 312 us: ends that come together as one batch (204), the place of a half message
-learnt when it is appended instead of read from the log (184 of eight together), frames that are dealt with not read
-again when they are due, a batch of one record inspected without walking it. 140 us would take a compiled path."""
+Python: the broker keeps a core busy for 98 %, while the Java client takes a fifth of the other. Interpreted, a half
+message and its commit took 220 us: the half 125, which is taken apart, its names checked, put together again without
+TRAN_MSG and appended; the commit 62. Tried, from 312 us: ends that come together as one batch (204), the place of a
+half message learnt when it is appended instead of read from the log (184 of eight together), frames that are dealt with
+not read again when they are due, a batch of one record inspected without walking it, compiling what they run through
+(1.56 to 1.33 million instructions for the two, one by one)."""
 
 MANY_PRODUCERS = """\
-The cores, which broker and client share: the broker takes 3.7 us of CPU for a message in a batch of 100, of which 0.7
-are the record, 1.1 were its UNIQ_KEY in the index and are 0.5 now. From run to run 0.76 to 1.19x. Tried: remembered
-texts (from 4.4 us), records made of slices that are the same but for UNIQ_KEY and body, hashes in one go."""
+The cores, which broker and client share. Tried, and in use: a loop in C that makes records of the messages, ids that
+are written in one go, keys that are looked for in lists and hashed by compiled code (3.5 to 1.6 million instructions
+for a batch of 100). What is left is the key index (a third), the request's JSON, and the answer with 100 ids."""
 
 ONE_SENDER = """\
-The broker: 31 to 38 us of CPU for a message, which is the time that 25,000 to 30,000 a second leave. From run to run
-0.83 to 1.51x. Tried: properties remembered as headers (from 70 us), UNIQ_KEYs looked for when they are appended."""
+The broker, which has one core for all of it: 35 us of CPU for a message, compiled. From run to run 0.83 to 1.51x. Tried:
+properties remembered as headers, UNIQ_KEYs looked for when they are appended."""
 
 FLOW_CONTROL = """\
 The client's flow control, and the same cores: a consumer that has 1,000 messages of a queue in its cache pulls again

@@ -153,7 +153,11 @@ class Brokers:
         broker = Broker(BARE, "", process.pid, 0.0, process=process, data=data)
         self._running.append(broker)
         assert process.stdout is not None
-        broker.bootstrap = process.stdout.readline().split()[1]
+        line = process.stdout.readline()
+        if not line.startswith("ready "):
+            self.stop(broker)
+            raise RuntimeError("the bare loop did not start")
+        broker.bootstrap = line.split()[1]
         return broker
 
     def kill(self, broker: Broker) -> None:

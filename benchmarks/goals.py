@@ -109,7 +109,7 @@ class Goal:
         if all(self._is_good(ratio, self.target) for ratio in found.ratios):
             return Verdict.YES
         beside_bare = found.beside_bare if self.bare is not None else ()
-        if beside_bare and all(self._is_good(ratio, self.bare) for ratio in beside_bare):
+        if len(beside_bare) == len(found.ratios) and all(self._is_good(ratio, self.bare) for ratio in beside_bare):
             return Verdict.CLIENT
         if self._is_good(median(found.ratios), self.target):
             return Verdict.UNSURE

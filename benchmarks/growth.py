@@ -2,8 +2,8 @@
 
 For each size a broker (compiled, `flush: interval`) is filled, and a client in C asks it with five requests in the air.
 Cost is the broker's CPU for a request, the median of three loads after one that warms up. Beside that the longest turn
-of the loop is read, while it is filled and while it is asked, and anonymous memory. It writes docs/growth.md and its
-picture. There is no time limit: an hour and some.
+of the loop is read, and anonymous memory. It writes docs/growth.md and its picture. There is no time limit: an hour and
+some.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -46,6 +46,8 @@ LOADS = 3
 REQUESTS = 20_000
 VARIED = 2_000
 """So many requests are made before, and sent over and over."""
+CLOSED_S = 2.0
+"""Then the broker has noticed that thousands of connections are closed."""
 SAMPLE_S = 15.0
 """The metric of the longest turn looks back one to two minutes."""
 SETTINGS = {"HALFMOON_LISTENERS_HTTP_BIND": "127.0.0.1:0", "HALFMOON_LIMITS_MAX_CONNECTIONS": "20000"}
@@ -62,29 +64,37 @@ class Point:
     broker: Broker
     size: int
     requests: int
-    turns_ms: dict[str, tuple[float, str]] = field(default_factory=dict)
-    """"filling" or "asking" → the longest turn and its cause."""
+    longest_ms: tuple[float, str] = (0.0, "")
+    """The longest turn of the loop, and its cause."""
 
     def send(self, frames: bytes, requests: int, connections: int = 1) -> None:
         self.bench.c(self.broker, frames, IN_FLIGHT, max(requests, IN_FLIGHT), connections)
 
     def cost_us(self, frames: bytes, connections: int = 1) -> float:
+        """Without what connections cost that come and go: that is in a load of few requests, too."""
         took = []
         for number in range(1 + LOADS):
-            before_s = self.broker.cpu_s()
-            self.send(frames, self.requests, connections)
+            few_s = self._cpu_s(frames, IN_FLIGHT, connections) if connections > 1 else 0.0
+            many_s = self._cpu_s(frames, self.requests, connections)
             if number:
-                took.append((self.broker.cpu_s() - before_s) / self.requests * 1e6)
+                took.append((many_s - few_s) / self.requests * 1e6)
         return median(took)
 
+    def _cpu_s(self, frames: bytes, requests: int, connections: int) -> float:
+        before_s = self.broker.cpu_s()
+        self.send(frames, requests, connections)
+        if connections > 1:
+            time.sleep(CLOSED_S)
+        return self.broker.cpu_s() - before_s
+
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def watched(self) -> Iterator[None]:
         """The longest turn meanwhile is noted."""
         ended = threading.Event()
 
         def watch() -> None:
             while not ended.wait(SAMPLE_S):
-                self._note(name)
+                self._note()
 
         watching = threading.Thread(target=watch)
         watching.start()
@@ -93,14 +103,14 @@ class Point:
         finally:
             ended.set()
             watching.join()
-        self._note(name)
+        self._note()
 
-    def _note(self, name: str) -> None:
+    def _note(self) -> None:
         with urllib.request.urlopen(f"http://{self.broker.http}/metrics", timeout=60) as answer:
             text = answer.read().decode()
         found = re.findall(r'^halfmoon_loop_longest_turn_cpu_seconds\{cause="([^"]*)"\} (\S+)$', text, re.MULTILINE)
         worst = max(((float(seconds) * 1e3, cause) for cause, seconds in found), default=(0.0, ""))
-        self.turns_ms[name] = max(worst, self.turns_ms.get(name, (0.0, "")))
+        self.longest_ms = max(worst, self.longest_ms)
 
 
 Cost = dict[str, float]
@@ -225,8 +235,7 @@ class Grown:
     axis: str
     size: int
     cost_us: Cost
-    filling_ms: tuple[float, str]
-    asking_ms: tuple[float, str]
+    longest_ms: tuple[float, str]
     memory_mb: float
 
 
@@ -241,23 +250,25 @@ def main(words: Sequence[str] | None = None) -> int:
     if not options.pure and compiled_tree.main([]):
         return 1
     axes = [axis for axis in AXES if re.search(options.only, axis.name)]
+    points = [
+        (axis, size) for axis in axes for size in axis.sizes if options.largest is None or size <= options.largest
+    ]
+    if not points:
+        parser.error("nothing is left to be measured")
+    grown: list[Grown] = []
     (ROOT / "out").mkdir(exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix="growth-", dir=ROOT / "out"))
     brokers = Brokers(work, None, tree=ROOT if options.pure else ROOT / compiled_tree.FOLDER)
     begun = time.monotonic()
     try:
         bench = Bench(brokers, None, None, work, cell_limit_s=1_200.0)
-        grown = [
-            measure(bench, axis, size, options.requests)
-            for axis in axes
-            for size in axis.sizes
-            if options.largest is None or size <= options.largest
-        ]
+        for axis, size in points:
+            grown.append(measure(bench, axis, size, options.requests))
+            JSON.write_text(json.dumps([[one.axis, one.size, one.cost_us, one.memory_mb] for one in grown]) + "\n")
     finally:
         brokers.stop_all()
         shutil.rmtree(work, ignore_errors=True)
-    JSON.parent.mkdir(exist_ok=True)
-    JSON.write_text(json.dumps([[one.axis, one.size, one.cost_us, one.memory_mb] for one in grown]) + "\n")
+    axes = [axis for axis in axes if any(each is axis for each, _ in points)]
     page = options.page or (PAGE if options.largest is None and len(axes) == len(AXES) else None)
     if page is not None:
         draw(page.parent / GROWTH, axes, grown)
@@ -270,18 +281,17 @@ def measure(bench: Bench, axis: Axis, size: int, requests: int) -> Grown:
     broker = bench.brokers.start_halfmoon(INTERVAL, SETTINGS)
     try:
         at = Point(bench, broker, size, requests)
-        with at.phase("filling"):
+        with at.watched():
             axis.fill(at)
-        with at.phase("asking"):
             cost_us = axis.ask(at)
         memory_mb = broker.anonymous_mb()
     finally:
         bench.brokers.stop(broker)
-    found = Grown(axis.name, size, cost_us, at.turns_ms["filling"], at.turns_ms["asking"], memory_mb)
+    found = Grown(axis.name, size, cost_us, at.longest_ms, memory_mb)
     said = ", ".join(f"{name} {us:.1f} µs" for name, us in cost_us.items())
     print(
-        f"{axis.name:12} {size:>14,}  {said}; longest turn {found.filling_ms[0]:.1f} ms ({found.filling_ms[1]}) filled,"
-        f" {found.asking_ms[0]:.1f} ms ({found.asking_ms[1]}) asked; {memory_mb:.0f} MB", flush=True,
+        f"{axis.name:12} {size:>14,}  {said}; longest turn {found.longest_ms[0]:.1f} ms ({found.longest_ms[1]}); "
+        f"{memory_mb:.0f} MB", flush=True,
     )  # fmt: skip
     return found
 
@@ -317,16 +327,16 @@ def text(axes: Sequence[Axis], grown: Sequence[Grown], minutes: float) -> str:
     for axis in axes:
         points = [one for one in grown if one.axis == axis.name]
         names = list(points[0].cost_us)
-        rows = [[axis.title, *(f"{name}, µs" for name in names), "longest turn, filled, ms", "asked, ms", "memory, MB"]]
+        rows = [[axis.title, *(f"{name}, µs" for name in names), "longest turn, ms", "memory, MB"]]
         rows += [
             [
-                f"{one.size:,}", *(f"{one.cost_us[name]:.1f}" for name in names), _turn(one.filling_ms),
-                _turn(one.asking_ms), f"{one.memory_mb:.0f}",
+                f"{one.size:,}", *(f"{one.cost_us[name]:.1f}" for name in names), _turn(one.longest_ms),
+                f"{one.memory_mb:.0f}",
             ]
             for one in points
         ]  # fmt: skip
         parts += [f"## {axis.title[0].upper()}{axis.title[1:]}", f"May grow with: {axis.expected}", as_markdown(rows)]
-    worst = max((max(one.filling_ms, one.asking_ms) for one in grown), default=(0.0, ""))
+    worst = max((one.longest_ms for one in grown), default=(0.0, ""))
     about = ", ".join(f"{name} {value}" for name, value in readings.machine().items())
     parts += [
         f"The longest turn of the loop took {worst[0]:.1f} ms of CPU (`{worst[1]}`); the goal is {GOAL_MS:.0f} ms. "

@@ -15,6 +15,8 @@ COLOURS = {
     Verdict.STRETCH: GREEN, Verdict.YES: GREEN, Verdict.CLIENT: BLUE, Verdict.UNSURE: GREY, Verdict.NO: VERMILION,
 }  # fmt: skip
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
+LEAST = 0.001
+"""The axis is logarithmic, and what a small load takes of the processor may be nothing."""
 ROW_INCHES = 0.34
 DPI = 90
 
@@ -49,7 +51,7 @@ def draw(path: Path, rows: list[tuple[Goal, Reached]]) -> None:
 
 def _times(goal: Goal, ratio: float) -> float:
     """How many times better. What is compared with nothing is compared with its target."""
-    value = ratio if goal.against is not None else ratio / goal.target
+    value = max(ratio if goal.against is not None else ratio / goal.target, LEAST)
     return value if goal.better == "more" else 1 / value
 
 

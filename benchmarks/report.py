@@ -13,7 +13,7 @@ from benchmarks import pictures
 from benchmarks.bench import Cell, TogetherCell
 from benchmarks.brokers import BARE, INTERVAL, KAFKA, KAFKA_SYNC, ROCKETMQ, SYNC
 from benchmarks.goals import Goal, Group, Reached, Verdict
-from benchmarks.runner import Results
+from benchmarks.runner import FLOOR, Results
 from benchmarks.targets import GROUPS
 
 COLUMNS = (
@@ -31,8 +31,9 @@ promise, and is compared with Kafka, or with RocketMQ where it begins with its n
 - **times**: Halfmoon's figure divided by the other one's, round by round: the median, and the range of all rounds.
 - **yes**, **stretch**: each round reaches the target, or the second, higher one.
 - **client**: the target is missed because of the client. In each round, Halfmoon reaches nine tenths of what the same
-  client reaches at a [bare loop](#how-it-is-measured) that does nothing but receive, check, write and answer.
-- **unsure**: the median reaches the target, or nine tenths of the bare loop, but not each round.
+  client reaches at a [bare loop](#how-it-is-measured) that does nothing but receive, check, write and answer. Where
+  the row is about the broker's CPU, it is the kernel: Halfmoon takes at most 1.3 times what the bare loop takes.
+- **unsure**: the median reaches the target, or is bound so, but not each round.
 """
 
 HOW = """\
@@ -42,7 +43,8 @@ HOW = """\
   `log.flush.interval.messages=1`, and Halfmoon twice, with `flush: interval` and with `flush: sync`, our default. All
   else is at its default. They run side by side on one machine, idle but for the one that is being measured. Halfmoon
   is compiled (`ARGS=--pure`: it is not).
-- All are warmed up first: 1.2 million records produced and consumed, 20,000 single requests, 5,000 deliveries.
+- The brokers are warmed up first: 1.2 million records produced and consumed (but for the Kafka that flushes), 20,000
+  single requests, 5,000 deliveries.
 - In each round each cell is run against one broker after the other, beginning with another one each time, so that what
   changes on the machine meets all of them. There are five rounds, three of what takes long, one of what kills.
 - The bare loop (`benchmarks/bare_loop.py`): a server in Python with uvloop that receives Produce requests, checks each
@@ -65,8 +67,8 @@ HOW = """\
   produced at 200 a second, while a consumer goes once through a log of twice that size in the same 10 seconds. The
   figures `racing_` are beside a consumer that reads it over and over as fast as it comes, and takes the cores.
 - The rows of RocketMQ: its Java client against a real RocketMQ (its own default settings: ASYNC_FLUSH), and against
-  brokers of Halfmoon that were started for it. The program's JVM is warmed up for eight seconds; RocketMQ's own
-  first sends, sends in batches and transacts for a minute.
+  brokers of Halfmoon that were started for it. Both first
+  take sends, batches and transactions for a minute: a RocketMQ's own JVM is half as quick in its first.
 - Kafka's transactions and commits: one producer, one consumer, each call after the one before, for three seconds
   after a second of warming up. A client that comes back too early after a commit (CONCURRENT_TRANSACTIONS) waits as
   long as it itself thinks right, and that is most of the time of a small transaction against a Kafka.
@@ -156,12 +158,16 @@ def together(runs: Sequence[tuple[Run, Results]], cells: Sequence[Cell | Togethe
     results = Results()
     for run, found in runs:
         again = {cell.name for cell in run.cells}
+        for of_broker in results.values.values():
+            for name in [name for name in of_broker if name.partition(".")[0] in again or name == FLOOR]:
+                del of_broker[name]
         for broker, figures in found.values.items():
             results.values.setdefault(broker, {}).update(figures)
         results.errors = [line for line in results.errors if line.partition(" ")[0] not in again] + found.errors
         results.skipped = [line for line in results.skipped if line.partition(":")[0] not in again] + found.skipped
         results.seconds += found.seconds
         results.steal = max(results.steal, found.steal)
+    results.add_floor()
     ran = {cell.name for run, _ in runs for cell in run.cells}
     last, _ = runs[-1]
     whole = Run(
@@ -172,7 +178,7 @@ def together(runs: Sequence[tuple[Run, Results]], cells: Sequence[Cell | Togethe
         kafka_version=next((run.kafka_version for run, _ in runs if run.kafka_version), None),
         rocketmq_version=next((run.rocketmq_version for run, _ in runs if run.rocketmq_version), None),
         cells=[cell for cell in cells if cell.name in ran],
-        everything=any(run.everything for run, _ in runs),
+        everything=first.everything,
     )
     return whole, results
 

@@ -67,9 +67,9 @@ def commits(who: str, prefix: str) -> list[Goal]:
     """Kafka's transactions and offset commits, one after the other, by one client."""
     return [
         Goal(f"{who}, transactions of 1,000 records, a second", f"{prefix}_commits.tx_1000_tx_s", 1.0),
-        less(f"{who}, a transaction's commit, p50", f"{prefix}_commits.commit_p50_ms", 1.0, bound=bounds.COMMITS),
-        less(f"{who}, a transaction's commit, p99", f"{prefix}_commits.commit_p99_ms", 1.0, bound=bounds.COMMITS),
-        less(f"{who}, a commit of offsets, p99", f"{prefix}_commits.offsets_p99_ms", 1.0, bound=bounds.COMMITS),
+        less(f"{who}, a transaction's commit, p50, ms", f"{prefix}_commits.commit_p50_ms", 1.0, bound=bounds.COMMITS),
+        less(f"{who}, a transaction's commit, p99, ms", f"{prefix}_commits.commit_p99_ms", 1.0, bound=bounds.COMMITS),
+        less(f"{who}, a commit of offsets, p99, ms", f"{prefix}_commits.offsets_p99_ms", 1.0, bound=bounds.COMMITS),
     ]
 
 
@@ -86,12 +86,12 @@ THROUGHPUT = Group("throughput", "Much at once", (
         more("consume 1 KB, librdkafka, MB/s", "bulk_1k.consume_mb_s", 1.0, 1.2, bound=bounds.CONSUMING_CLIENT),
         more("consume 100 B, librdkafka, records/s", "bulk_100.consume_rec_s", 1.0, 1.2,
              bound=bounds.CONSUMING_CLIENT),
-        cpu("the broker's CPU for a MB, produce 1 KB", "bulk_1k.produce_cpu_ms_per_mb", bounds.TWO_COPIES),
-        cpu("the broker's CPU for a MB, consume 1 KB", "bulk_1k.consume_cpu_ms_per_mb", bounds.ONE_COPY),
+        cpu("the broker's CPU for a MB, produce 1 KB, ms", "bulk_1k.produce_cpu_ms_per_mb", bounds.TWO_COPIES),
+        cpu("the broker's CPU for a MB, consume 1 KB, ms", "bulk_1k.consume_cpu_ms_per_mb", bounds.ONE_COPY),
     ),
-    cpu("the broker's CPU for a MB, batches made before", "ready_made.cpu_ms_per_mb", bounds.TWO_COPIES),
-    cpu("the broker's CPU for a MB, produce 100 B", "bulk_100.produce_cpu_ms_per_mb", bounds.FIRST_TOUCH),
-    cpu("the broker's CPU for a MB, consume 100 B", "bulk_100.consume_cpu_ms_per_mb", bounds.ONE_COPY),
+    cpu("the broker's CPU for a MB, batches made before, ms", "ready_made.cpu_ms_per_mb", bounds.TWO_COPIES),
+    cpu("the broker's CPU for a MB, produce 100 B, ms", "bulk_100.produce_cpu_ms_per_mb", bounds.FIRST_TOUCH),
+    cpu("the broker's CPU for a MB, consume 100 B, ms", "bulk_100.consume_cpu_ms_per_mb", bounds.ONE_COPY),
     sync("produce 1 KB, batches made before, C, MB/s", "ready_made.mb_s", bounds.DISK_SPEED),
     sync("produce 100 B, librdkafka, records/s", "bulk_100.produce_rec_s"),
     sync("produce 100 B over 100 partitions, librdkafka, records/s", "spread.rec_s"),
@@ -100,10 +100,10 @@ THROUGHPUT = Group("throughput", "Much at once", (
 
 SINGLE = Group("latency", "One message at a time", (
     *asked(
-        more("one by one, C, requests/s", "single_c.req_s", 2.0, bound=bounds.WAKING),
-        more("one by one, librdkafka flush() each, requests/s", "single_rdkafka.req_s", 2.0, bound=bounds.WAKING),
-        more("one by one, Java batch.size=0, records/s", "single_java.rec_s", 2.0, bound=bounds.WAKING),
-        less("the broker's CPU for a request of 100 B beside the bare loop's, us", "five_c.cpu_us", 1.5, 1.3,
+        more("one by one, C, requests/s", "one_by_one_c.req_s", 2.0, bound=bounds.WAKING),
+        more("one by one, librdkafka flush() each, requests/s", "one_by_one_rdkafka.req_s", 2.0, bound=bounds.WAKING),
+        more("one by one, Java batch.size=0, records/s", "one_by_one_java.rec_s", 2.0, bound=bounds.WAKING),
+        less("the broker's CPU for a request of 100 B beside the bare loop's, us", "five_in_the_air_c.cpu_us", 1.5, 1.3,
              against=BARE),
         less("end to end, 500 messages/s, p50, ms", "e2e_500.p50_ms", 0.6, 0.5, bare=1 / CLIENT),
         less("end to end, 500 messages/s, p99, ms", "e2e_500.p99_ms", 0.7, bare=1 / CLIENT),
@@ -125,7 +125,8 @@ SINGLE = Group("latency", "One message at a time", (
          of=SYNC, against=KAFKA_SYNC),
     less("end to end, one after the other, p50, sync, beside a Kafka that does not, ms", "e2e.p50_ms", 1.5, of=SYNC,
          bound=bounds.DISK),
-    own("one by one with sync: p50 beside request + fdatasync, ms", "single_c.p50_ms", 1.5, "disk.floor_ms", of=SYNC),
+    own("one by one with sync: p50 beside request + fdatasync, ms", "one_by_one_c.p50_ms", 1.5, "disk.floor_ms",
+        of=SYNC),
     *(own(f"p99 of produce beside a cold reader, {of}, ms", "cold.p99_ms", 3.0, "cold.alone_p99_ms", of=of,
           bound=bounds.COLD_DISK) for of in (SYNC, INTERVAL)),
 ))  # fmt: skip
@@ -197,8 +198,9 @@ SPARK = Group("spark", "Spark", (
         less("batch read, 200 small partitions, s", "spark.spark_s", 0.4),
     ),
     less("sink, 500,000 records of 100 B, written and read back, s", "pipeline.sink_s", 1.0),
-    own("read_topic beside format(kafka)", "pipeline.read_s", 1.05, "pipeline.plain_s"),
-    own("read_topic beside format(kafka), with headers", "pipeline.read_headers_s", 1.05, "pipeline.plain_headers_s"),
+    own("read_topic beside format(kafka), s", "pipeline.read_s", 1.05, "pipeline.plain_s"),
+    own("read_topic beside format(kafka), with headers, s", "pipeline.read_headers_s", 1.05,
+        "pipeline.plain_headers_s"),
 ))  # fmt: skip
 
 ROCKETMQS = Group("rocketmq", "RocketMQ's Java client", (

@@ -80,7 +80,8 @@ def _sources() -> Iterator[Path]:
     except (OSError, subprocess.CalledProcessError):
         for folder, folders, names in os.walk("."):
             folders[:] = [name for name in folders if name not in BUILT and (name == ".ci" or not name.startswith("."))]
-            yield from (Path(folder, name) for name in names if not name.endswith((".so", "_walk.c", "_draw.c")))
+            kept = (name for name in names if not name.endswith(".so") and not (name[0] == "_" and name.endswith(".c")))
+            yield from (Path(folder, name) for name in kept)
     else:
         yield from map(Path, os.fsdecode(listed).split("\0"))
 

@@ -48,8 +48,8 @@ def disk(bench: Bench, broker: Broker) -> Figures:
 
 CELLS = (
     Cell("disk", "fdatasync of 4 KB, without a broker", disk, on=(SYNC,)),
-    Cell("single_c", "one by one: a client in C", partial(c, 1, C_REQUESTS), AND_BARE),
-    Cell("five_c", "100 B, five in the air: a client in C", partial(c, IN_FLIGHT, 4 * C_REQUESTS), AND_BARE),
-    Cell("single_rdkafka", "one by one: librdkafka flush()", rdkafka, AND_BARE),
-    Cell("single_java", "one by one: Java ProducerPerformance, batch.size=0", java, AND_BARE),
+    Cell("one_by_one_c", "one by one: a client in C", partial(c, 1, C_REQUESTS), AND_BARE),
+    Cell("five_in_the_air_c", "100 B, five in the air: a client in C", partial(c, IN_FLIGHT, 4 * C_REQUESTS), AND_BARE),
+    Cell("one_by_one_rdkafka", "one by one: librdkafka flush()", rdkafka, AND_BARE),
+    Cell("one_by_one_java", "one by one: Java ProducerPerformance, batch.size=0", java, AND_BARE),
 )

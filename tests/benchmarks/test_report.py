@@ -99,8 +99,8 @@ def test_an_absolute_goal_has_a_unit_and_no_comparison() -> None:
 
 def test_a_synced_request_is_compared_with_a_request_and_the_disk() -> None:
     found = Results()
-    found.add("interval", 1, {"single_c.p50_ms": 0.05})
-    found.add("sync", 1, {"disk.fdatasync_p50_ms": 0.2, "single_c.p50_ms": 0.3})
+    found.add("interval", 1, {"one_by_one_c.p50_ms": 0.05})
+    found.add("sync", 1, {"disk.fdatasync_p50_ms": 0.2, "one_by_one_c.p50_ms": 0.3})
     found.add_floor()
     assert row("one by one with sync: p50 beside request + fdatasync, ms", found)[1:4] == ["0.25", "0.3", "1.20x"]
 
@@ -180,6 +180,21 @@ def test_of_several_runs_the_last_one_that_has_a_figure_counts() -> None:
     }
     assert (found.skipped, found.errors, run.cells) == ([], [], cells)
     assert (run.command, run.kafka_version, run.rocketmq_version) == ("make bench; make bench ARGS=x", "4.3.1", "5.3.3")
+
+
+def test_what_was_run_again_is_not_compared_with_an_earlier_run() -> None:
+    first, second = results(), Results()
+    second.add("interval", 0, {"bulk_1k.produce_mb_s": 400.0})
+    again = replace(RUN, command="make bench ARGS=x", everything=True)
+    run, found = together([(RUN, first), (again, second)], [CELL])
+    assert found.values == {"kafka": {}, "sync": {}, "interval": {"bulk_1k.produce_mb_s": {0: 400.0}}}
+    assert not run.everything, "it is the first run's page"
+
+
+def test_a_round_without_the_bare_loop_does_not_make_it_the_clients() -> None:
+    found = results(interval=[120.0, 240.0, 192.0], bare=[133.0, 266.0, 213.0])
+    del found.values["bare"]["bulk_1k.produce_mb_s"][2]
+    assert row(PRODUCE, found)[-1] == Verdict.UNSURE
 
 
 def test_what_is_missed_is_told_with_its_reason_once() -> None:

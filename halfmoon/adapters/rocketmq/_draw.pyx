@@ -12,6 +12,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcmp, memcpy
 
 cdef Py_ssize_t HEAD_BYTES = 20
+cdef Py_ssize_t MOST_READS = 256, MOST_READ_BYTES = 1 << 16
 cdef const char* MARK = b"UNIQ_KEY\x01"
 cdef Py_ssize_t NAME_BYTES = 8, MARK_BYTES = 9
 cdef const char* FLAG = b"__FLAG"
@@ -87,11 +88,13 @@ cdef const uint8_t* unique_mark(Text text) noexcept nogil:
     return NULL
 
 
-def draw(bytes data, Py_ssize_t at, Py_ssize_t index, Py_ssize_t most, bytes more, Py_ssize_t more_count, read):
+def draw(
+    bytes data not None, Py_ssize_t at, Py_ssize_t index, Py_ssize_t most, bytes more not None, Py_ssize_t more_count, read
+):
     """As drawing.py's."""
     cdef const uint8_t* begin = <const uint8_t*>PyBytes_AS_STRING(data)
     cdef Py_ssize_t end = PyBytes_GET_SIZE(data), last = index + most
-    cdef Py_ssize_t body_at, text_at, after, count, head, tail, flag_size, rest_count = 0
+    cdef Py_ssize_t body_at, text_at, after, count, head, tail, flag_size, rest_count = 0, reads = 0, read_bytes = 0
     cdef int32_t size, flag, length
     cdef Text text, body, uniq, before, behind, known_before, known_behind, key, headers
     cdef const uint8_t* mark
@@ -100,12 +103,14 @@ def draw(bytes data, Py_ssize_t at, Py_ssize_t index, Py_ssize_t most, bytes mor
     cdef uint8_t* to
     cdef char digits[16]
     cdef bint known = False
-    cdef bytes key_bytes, headers_bytes
+    cdef bytes rest, known_rest = None, key_bytes, headers_bytes
     output.data, output.size, output.room = NULL, 0, 0
     known_before.at, known_before.size, known_behind.at, known_behind.size = begin, 0, begin, 0
     key.at, key.size, headers.at, headers.size = begin, 0, begin, 0
+    if at < 0:
+        raise ValueError("no message begins there")
     try:
-        while at < end and index < last:
+        while at < end and index < last and reads < MOST_READS and read_bytes < MOST_READ_BYTES:
             if end - at < HEAD_BYTES:
                 raise ValueError("the batch ends within a message")
             size, flag, length = int32_at(begin + at), int32_at(begin + at + 12), int32_at(begin + at + 16)
@@ -132,14 +137,19 @@ def draw(bytes data, Py_ssize_t at, Py_ssize_t index, Py_ssize_t most, bytes mor
                     uniq.size = uniq_end - uniq.at
                     behind.at, behind.size = uniq_end + 1, text.at + text.size - uniq_end - 1
             if not known or not alike(before, known_before) or not alike(behind, known_behind):
-                key_bytes, rest_count, headers_bytes, _ = read(
+                rest = (
                     PyBytes_FromStringAndSize(<const char*>before.at, before.size)
                     + PyBytes_FromStringAndSize(<const char*>behind.at, behind.size)
                 )
-                key.at, key.size = <const uint8_t*>PyBytes_AS_STRING(key_bytes), PyBytes_GET_SIZE(key_bytes)
-                headers.at = <const uint8_t*>PyBytes_AS_STRING(headers_bytes)
-                headers.size = PyBytes_GET_SIZE(headers_bytes)
-                known_before, known_behind, known = before, behind, True
+                known_before, known_behind = before, behind
+                if not known or rest != known_rest:
+                    key_bytes, rest_count, headers_bytes, _ = read(rest)
+                    key.at, key.size = <const uint8_t*>PyBytes_AS_STRING(key_bytes), PyBytes_GET_SIZE(key_bytes)
+                    headers.at = <const uint8_t*>PyBytes_AS_STRING(headers_bytes)
+                    headers.size = PyBytes_GET_SIZE(headers_bytes)
+                    known_rest, known = rest, True
+                    reads += 1
+                    read_bytes += PyBytes_GET_SIZE(rest)
 
             count = rest_count + more_count + (uniq.size > 0) + (flag != 0)
             head = 2 + varint_bytes(index) + key.size + varint_bytes(body.size)

@@ -46,11 +46,16 @@ class Read(NamedTuple):
     names: frozenset[bytes]
 
 
+MOST_READS: Final = 256
+MOST_READ_BYTES: Final = 1 << 16
+"""Properties that differ from those of the message before are read in Python: so many in one go, a millisecond or two.
+`_draw.pyx` has the same."""
 Reader = Callable[[bytes], Read]
 Draw = Callable[[bytes, int, int, int, bytes, int, Reader], tuple[bytes, int, int]]
 """(batch, where the next message begins in it, its index, at most so many, encoded headers that each gets besides its
 properties, how many they are, what reads properties) → (the records, where the next message begins, its index).
-Raises ValueError where it is no batch."""
+It stops where it has read MOST_READS different properties, or MOST_READ_BYTES of them. Raises ValueError where it is no
+batch."""
 
 
 def record(
@@ -75,16 +80,23 @@ def draw_in_python(
     data: bytes, at: int, index: int, most: int, more: bytes, more_count: int, read: Reader
 ) -> tuple[bytes, int, int]:
     """See `Draw`."""
-    parts = []
-    last = index + most
+    if at < 0:
+        raise ValueError("no message begins there")
+    parts: list[bytes] = []
+    known: bytes | None = None
+    last, reads, read_bytes, upto = index + most, 0, 0, at
     messages = bounds(data, at)
-    for flag, body_at, body_end, text_at, text_end in messages:
-        parts.append(record(data[text_at:text_end], data[body_at:body_end], flag, index, more, more_count, read))
-        at = text_end
+    while upto < len(data) and index < last and reads < MOST_READS and read_bytes < MOST_READ_BYTES:
+        flag, body_at, body_end, text_at, upto = next(messages)
+        text = data[text_at:upto]
+        _, rest = split_unique(text)
+        if rest != known:
+            known = rest
+            reads += 1
+            read_bytes += len(rest)
+        parts.append(record(text, data[body_at:body_end], flag, index, more, more_count, read))
         index += 1
-        if index == last:
-            break
-    return b"".join(parts), at, index
+    return b"".join(parts), upto, index
 
 
 def load_compiled() -> Draw | None:

@@ -58,10 +58,15 @@ class Entries:
         else:
             body = _body(payload)
         if body is not None:
+            taken = 0
             for keys in self._keys(number, header, body):
-                stretch.add_all(key_hashes(number, keys), position)
-                if len(keys) >= SLICE:
-                    yield None
+                for at in range(0, len(keys), SLICE):
+                    part = keys[at : at + SLICE]
+                    stretch.add_all(key_hashes(number, part), position)
+                    taken += len(part)
+                    if taken >= SLICE:
+                        taken = 0
+                        yield None
 
     def _keys(self, topic_number: int, header: BatchHeader, body: bytes) -> Iterator[Sequence[bytes | None]]:
         """What the records of a batch may be found by, and None now and then, in slices."""

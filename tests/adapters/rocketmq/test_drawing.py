@@ -124,6 +124,23 @@ def test_pieces_are_the_whole(some: list[BatchedMessage], chance: st.DataObject)
     assert (parts, index) == (whole, len(some))
 
 
+@pytest.mark.parametrize(("size", "at_once"), [(10, drawing.MOST_READS), (4_000, 17)])
+def test_so_many_different_properties_are_read_in_one_go(size: int, at_once: int) -> None:
+    """They are read in Python, whichever form draws."""
+    texts = [b"KEYS\x01%d%s\x02UNIQ_KEY\x01%d\x02" % (n, b"k" * size, n) for n in range(1_000)]
+    data = encode_batch([BatchedMessage(0, b"x", text) for text in texts])
+    _, at, index = agreed(data)
+    assert index == at_once
+    assert agreed(data, at, index)[2] == 2 * at_once
+    assert agreed(encode_batch([BatchedMessage(0, b"x", texts[0])] * 3_000))[2] == 3_000, "they are the same"
+
+
+@pytest.mark.parametrize(("at", "most"), [(-1, 5), (0, 0), (0, -1), (1 << 40, 5)])
+def test_nothing_is_drawn_outside_of_the_batch(at: int, most: int) -> None:
+    data = encode_batch([BatchedMessage(0, b"x", TEXTS[0])])
+    assert agreed(data, at, most=most) in ("no message begins there", (b"", at, 0))
+
+
 @given(messages, st.data())
 @example([BatchedMessage(0, b"x" * 10, TEXTS[0])], None)
 def test_what_is_broken_is_refused_in_the_same_words(some: list[BatchedMessage], chance: st.DataObject | None) -> None:
