@@ -120,8 +120,8 @@ are written in one go, keys that are looked for in lists and hashed by compiled 
 for a batch of 100). What is left is the key index (a third), the request's JSON, and the answer with 100 ids."""
 
 ONE_SENDER = """\
-The broker, which has one core for all of it: 35 us of CPU for a message, compiled. From run to run 0.83 to 1.51x. Tried:
-properties remembered as headers, UNIQ_KEYs looked for when they are appended."""
+The broker, which has one core for all of it: 35 us of CPU for a message, compiled. From run to run 0.83 to 1.51x.
+Tried: properties remembered as headers, UNIQ_KEYs looked for when they are appended."""
 
 FLOW_CONTROL = """\
 The client's flow control, and the same cores: a consumer that has 1,000 messages of a queue in its cache pulls again
