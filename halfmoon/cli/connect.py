@@ -152,5 +152,8 @@ def _touch(address: Address) -> None:
 def _closing(client: Any, **how: Any) -> Iterator[Any]:
     try:
         yield client
-    finally:
-        client.close(**how)
+    except BaseException:
+        with suppress(Exception):  # what has ended the command counts; kafka-python may fail when it is closed then
+            client.close(**how)
+        raise
+    client.close(**how)
