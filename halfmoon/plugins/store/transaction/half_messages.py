@@ -59,6 +59,8 @@ SLICE: Final = 64
 """Records that are looked at between two pauses."""
 
 _search = HeaderSearch([HALF])
+_NOT_KEPT: Final[tuple[str, ...]] = (HALF, *DELAYS)
+"""Headers that the message is not delivered with."""
 
 Name = tuple[bytes, bytes]
 """Producer group and key."""
@@ -144,7 +146,7 @@ class Transactions:
             kept = tuple(
                 header
                 for header in record.headers
-                if header[0] not in (HALF, *DELAYS) and not header[0].startswith("halfmoon.")
+                if header[0] not in _NOT_KEPT and not header[0].startswith("halfmoon.")
             )
             names[name] = None
             rows.append((record.key, record.value, record.timestamp, kept))
