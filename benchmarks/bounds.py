@@ -112,7 +112,7 @@ message and its commit took 220 us: the half 125, which is taken apart, its name
 TRAN_MSG and appended; the commit 62. Tried, from 312 us: ends that come together as one batch (204), the place of a
 half message learnt when it is appended instead of read from the log (184 of eight together), frames that are dealt with
 not read again when they are due, a batch of one record inspected without walking it, compiling what they run through
-(1.56 to 1.33 million instructions for the two, one by one)."""
+(1.56 to 1.24 million instructions for the two, one by one)."""
 
 MANY_PRODUCERS = """\
 The cores, which broker and client share. Tried, and in use: a loop in C that makes records of the messages, ids that
