@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from statistics import median
 
@@ -17,7 +18,8 @@ COLOURS = {
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 LEAST = 0.001
 """The axis is logarithmic, and what a small load takes of the processor may be nothing."""
-ROW_INCHES = 0.34
+ROW_INCHES = 0.42
+LINE_LETTERS = 56
 DPI = 90
 
 
@@ -38,13 +40,14 @@ def draw(path: Path, rows: list[tuple[Goal, Reached]]) -> None:
             axes.plot(target, place, "|", color="black", markersize=15, markeredgewidth=1.5)
             shown += [*times, target]
         axes.axvline(1, color="#666666", linewidth=0.8)
-        axes.set_yticks(range(len(rows)), [_label(goal.title) for goal, _ in rows])
+        axes.set_yticks(range(len(rows)), [_label(goal.title) for goal, _ in rows], fontsize="small")
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.set_xlim(0.8 * min(shown), 1.25 * max(shown))
         axes.set_xticks([tick for tick in TICKS if 0.8 * min(shown) <= tick <= 1.25 * max(shown)])
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlabel("times as good as what it is compared with (dot: median, line: all rounds, mark: target)")
+        about = "times as good as what it is compared with (dot: median, line: all rounds, mark: target)"
+        figure.supxlabel(about, fontsize="medium")
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=DPI)
 
@@ -55,5 +58,5 @@ def _times(goal: Goal, ratio: float) -> float:
     return value if goal.better == "more" else 1 / value
 
 
-def _label(title: str, longest: int = 62) -> str:
-    return title if len(title) <= longest else f"{title[: longest - 1]}…"
+def _label(title: str) -> str:
+    return "\n".join(textwrap.wrap(title, LINE_LETTERS))
