@@ -59,11 +59,10 @@ batch."""
 
 
 def record(
-    text: bytes, body: bytes | memoryview, flag: int, index: int, more: bytes, more_count: int, read: Reader
+    uniq: bytes | None, rest: Read, body: bytes | memoryview, flag: int, index: int, more: bytes, more_count: int
 ) -> bytes:
-    """One message's. `text`: its properties. `more`: so many encoded headers that it gets besides these."""
-    uniq, rest = split_unique(text)
-    key, count, headers, _ = read(rest)
+    """One message's. `uniq` and `rest`: its properties. `more`: so many encoded headers that it gets besides these."""
+    key, count, headers, _ = rest
     count += more_count
     if uniq is not None:
         count += 1
@@ -83,18 +82,17 @@ def draw_in_python(
     if at < 0:
         raise ValueError("no message begins there")
     parts: list[bytes] = []
-    known: bytes | None = None
+    known: tuple[bytes, Read] | None = None
     last, reads, read_bytes, upto = index + most, 0, 0, at
     messages = bounds(data, at)
     while upto < len(data) and index < last and reads < MOST_READS and read_bytes < MOST_READ_BYTES:
         flag, body_at, body_end, text_at, upto = next(messages)
-        text = data[text_at:upto]
-        _, rest = split_unique(text)
-        if rest != known:
-            known = rest
+        uniq, rest = split_unique(data[text_at:upto])
+        if known is None or rest != known[0]:
+            known = rest, read(rest)
             reads += 1
             read_bytes += len(rest)
-        parts.append(record(text, data[body_at:body_end], flag, index, more, more_count, read))
+        parts.append(record(uniq, known[1], data[body_at:body_end], flag, index, more, more_count))
         index += 1
     return b"".join(parts), upto, index
 

@@ -11,7 +11,7 @@ from stringzilla import find
 
 from halfmoon.adapters.rocketmq import names
 from halfmoon.adapters.rocketmq.answers import Answer
-from halfmoon.adapters.rocketmq.drawing import header, split_unique
+from halfmoon.adapters.rocketmq.drawing import header, record, split_unique
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.late import append_late
 from halfmoon.adapters.rocketmq.registry import Call
@@ -22,7 +22,6 @@ from halfmoon.adapters.rocketmq.to_records import (
     SYSTEM_FLAGS,
     TIMERS,
     TRANSACTION,
-    Message,
     batched,
     plain_body,
 )
@@ -31,6 +30,7 @@ from halfmoon.adapters.tcp.core import Core
 from halfmoon.config.units import format_duration
 from halfmoon.core.append_types import Produced, Sender
 from halfmoon.core.catalog.topics import Partition, Topic
+from halfmoon.core.records.batch_header import plain_batch
 from halfmoon.core.steps import Pauses, Slices, finish
 from halfmoon.errors import BrokerError, NotHereYetError, TakesLongError
 from halfmoon.remoting import properties
@@ -111,11 +111,12 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
             )
             return None
     else:
-        used = node.records.read(rest).names
+        found = node.records.read(rest)
+        used = found.names
         is_half = TRANSACTION in used
         if not used.isdisjoint(_LOOKED_AT):
             _check_features(call, sent, used, text)
-        made, count = node.records.one(Message(text, body, sent.flag), sent.born_ms, more, more_count), 1
+        made, count = plain_batch(record(unique, found, body, sent.flag, 0, more, more_count), 1, sent.born_ms), 1
     core, records, sender = node.core, memoryview(made), call.rights
     try:
         produced = core.append(partition, records, core.clock.wall_ms(), sender=sender)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from halfmoon.adapters.rocketmq import drawing
-from halfmoon.adapters.rocketmq.drawing import Read, bounds, header, record, varint
+from halfmoon.adapters.rocketmq.drawing import Read, bounds, header, varint
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.core.records.batch_header import plain_batch
 from halfmoon.core.records.compression import LZ4, ZSTD, decompress
@@ -69,11 +69,6 @@ class RecordMaker:
                 self._read.clear()
             self._read[rest] = read
         return read
-
-    def one(self, message: Message, born_ms: int, more: bytes, more_count: int) -> bytearray:
-        """A batch of one message. `more`: so many encoded headers that it gets besides its properties."""
-        text, body, flag = message
-        return plain_batch(record(text, body, flag, 0, more, more_count, self.read), 1, born_ms)
 
     def batch(self, data: bytes, born_ms: int, more: bytes, more_count: int) -> Pauses[tuple[bytearray, int]]:
         """A batch of a batch's messages (remoting/message.py), and how many they are. It pauses where they are more
