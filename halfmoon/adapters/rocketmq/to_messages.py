@@ -8,25 +8,25 @@ has its key for KEYS.
 RocketMQ's properties hold less than headers do: each name once, no empty value, no control characters 1 and 2, UTF-8,
 32 KiB in all. What does not fit is left out, and named in HALFMOON_OMITTED.
 
-A message costs some microseconds, so this is one loop over the bytes of a batch, and what the headers behind UNIQ_KEY
-read as is remembered: it tends to be the same from message to message.
+One loop over the bytes of a batch does it (message_loop.py), and what the headers behind UNIQ_KEY read as is
+remembered: it tends to be the same from message to message.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from halfmoon.adapters.rocketmq import names
 from halfmoon.adapters.rocketmq.drawing import FLAG, UNIQ_KEY
+from halfmoon.adapters.rocketmq.message_loop import Tail, write
 from halfmoon.adapters.rocketmq.to_records import BORN_HOST, KEYS, SYSTEM_FLAGS
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.gil import EVERY, let_others_run
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batch_header import BatchHeader
-from halfmoon.core.records.record_codec import Headers, varint, varlong
+from halfmoon.core.records.record_codec import Headers
 from halfmoon.remoting import properties
 from halfmoon.remoting.message import (
     BORN_V6,
@@ -36,7 +36,6 @@ from halfmoon.remoting.message import (
     OFFSET_BITS,
     STORE_V6,
     Host,
-    crc32,
     magic_for,
     message_id,
     physical_offset,
@@ -58,14 +57,7 @@ UNIQ_ROOM: Final = 128
 
 _INTO_FIELDS: Final = frozenset((FLAG, BORN_HOST, SYSTEM_FLAGS, RECONSUME_TIMES, RETRY_LIMIT, DELAYED, BORN_MS))
 
-_UNIQ: Final = b"\x10" + UNIQ_KEY
-"""How a record's headers begin whose first is UNIQ_KEY."""
-_UNIQ_PROPERTY: Final = UNIQ_KEY + properties.BETWEEN
-_HEAD: Final = struct.Struct(">iIIiiqqiq")
-_BEHIND: Final = struct.Struct(">iqi")
 _INT64: Final = struct.Struct(">q")
-_INT16: Final = struct.Struct(">h")
-_pack_head, _pack_behind, _pack_int16 = _HEAD.pack, _BEHIND.pack, _INT16.pack
 _REMEMBERED: Final = 4_096
 _REMEMBERED_BYTES: Final = 1_024
 
@@ -85,19 +77,6 @@ class Sheet:
         """Queue offset of each message, ascending."""
 
 
-class _Tail(NamedTuple):
-    """What all headers but UNIQ_KEY read as."""
-
-    properties: bytes
-    flag: int
-    system_flags: int
-    born: bytes
-    """Host, packed."""
-    born_ms: int | None
-    """Where it is not the record's timestamp."""
-    reconsume_times: int
-
-
 class MessageWriter:
     """Writes the messages of one broker as seen at one address."""
 
@@ -109,7 +88,7 @@ class MessageWriter:
         self._store_flag = STORE_V6 if store.is_v6 else 0
         self._nowhere = Host(bytes(4), 0).pack()
         self._cluster = (CLUSTER, cluster.encode())
-        self._tails: dict[tuple[bytes, bytes | None, Partition], _Tail] = {}
+        self._tails: dict[tuple[bytes, bytes | None, Partition], Tail] = {}
 
     def write(
         self,
@@ -127,123 +106,24 @@ class MessageWriter:
         """Append to `sheet` the messages of a batch (decompressed `body`) from `from_offset` on; all, or those whose
         indexes are in `rows`, which begin at `bounds`. `prepared`: of each, where it waited as a half message. Raises
         BrokerError(INVALID_RECORD)."""
-        base_offset, base_ms = header.base_offset, header.base_timestamp
         topic = names.to_rocketmq(partition.topic.name).encode()
-        behind_body, magic = topic_field(topic), magic_for(topic)
-        stored = _INT64.pack(store_ms) + self._store
-        fixed = _HEAD.size + len(stored) + _BEHIND.size + len(behind_body) + 2
-        queue_id, high = partition.index, partition.queue_number << OFFSET_BITS
-        store_flag = self._store_flag
-        tails = self._tails
-        parts, sizes, offsets = sheet.parts, sheet.sizes, sheet.offsets
-        count = header.record_count if rows is None else len(rows)
-        record_codec.checked_count(body, header.record_count)
-        whole, waited = len(body), len(prepared)
-        at = 0
-        for nth in range(count):
-            index = nth
-            if nth % EVERY == EVERY - 1:
-                let_others_run()
-            if rows is not None and bounds is not None:
-                index = rows[nth]
-                at = bounds[index]
-            start = at
-            try:
-                # Numbers of one byte, and of two where they are usual, are read here: half of what a message costs
-                # would be calls.
-                length = body[at]
-                if length < 0x80:
-                    length >>= 1
-                    at += 1
-                elif body[at + 1] < 0x80:
-                    length = (length & 0x7F | body[at + 1] << 7) >> 1
-                    at += 2
-                else:
-                    length, at = varint(body, at)
-                end = at + length
-                if body[at + 1]:
-                    delta_ms, at = varlong(body, at + 1)
-                else:
-                    delta_ms = 0
-                    at += 2
-                delta = body[at]
-                if delta < 0x80:
-                    delta >>= 1
-                    at += 1
-                else:
-                    delta, at = varint(body, at)
-                key: bytes | None = None
-                if body[at] == 1:
-                    at += 1
-                else:
-                    size, at = varint(body, at)
-                    key = body[at : at + size]
-                    at += size
-                size = body[at]
-                if size < 0x80 and not size & 1:
-                    size >>= 1
-                    at += 1
-                elif body[at + 1] < 0x80 and not size & 1:
-                    size = (size & 0x7F | body[at + 1] << 7) >> 1
-                    at += 2
-                else:
-                    size, at = varint(body, at)
-                value = b""
-                if size > 0:
-                    value = body[at : at + size]
-                    at += size
-                headers = body[at]
-                if headers < 0x80:
-                    at += 1
-                else:
-                    headers, at = varint(body, at)
-                if not start < at <= end <= whole:
-                    raise IndexError
-                uniq = b""
-                if headers and body.startswith(_UNIQ, at) and body[at + 9] < 0x80:
-                    after = at + 10 + (body[at + 9] >> 1)
-                    uniq = body[at + 10 : after]
-                if uniq.isalnum() and after <= end:  # as all clients make it
-                    rest = body[after:end]
-                else:
-                    uniq = b""
-                    rest = body[at:end]
-            except (IndexError, record_codec.MalformedError):
-                record_codec.read_one(body, start, index, base_ms, None)  # says what is wrong
-                raise record_codec.invalid(index, "it is malformed") from None
-            at = end
-            offset = base_offset + delta
-            if offset < from_offset:
-                continue
-            tail = tails.get((rest, key, partition))
-            if tail is None:
-                tail = self._read(body, start, index, base_ms, partition, rest, bool(uniq))
-            text = tail.properties
-            if uniq:
-                text = _UNIQ_PROPERTY + uniq + b"\x02" + text
-            born_ms = tail.born_ms
-            if born_ms is None:
-                born_ms = base_ms + delta_ms  # also where the broker has stamped the batch: deltas stay the producer's
-            size = fixed + len(tail.born) + len(value) + len(text)
-            try:
-                head = _pack_head(
-                    size, magic, crc32(value) & 0x7FFFFFFF, queue_id, tail.flag, offset, high | offset,
-                    tail.system_flags | store_flag, born_ms,
-                )  # fmt: skip
-            except struct.error:
-                raise record_codec.invalid(index, "its timestamp has more than 64 bits") from None
-            parts += (
-                head,
-                tail.born,
-                stored,
-                _pack_behind(tail.reconsume_times, prepared[index] if index < waited else 0, len(value)),
-                value,
-                behind_body,
-                _pack_int16(len(text)),
-                text,
-            )
-            sizes.append(size)
-            offsets.append(offset)
+        fixed = (
+            magic_for(topic), partition.index, partition.queue_number << OFFSET_BITS, self._store_flag,
+            _INT64.pack(store_ms) + self._store, topic_field(topic),
+        )  # fmt: skip
+        count = record_codec.checked_count(body, header.record_count)
+        try:
+            written = write(
+                body, count if rows is None else len(rows), header.base_offset, header.base_timestamp, from_offset,
+                rows, bounds, prepared, fixed, self._tails, partition, self._read, sheet.sizes, sheet.offsets,
+            )  # fmt: skip
+        except OverflowError as error:
+            raise record_codec.invalid(error.args[0], "its timestamp has more than 64 bits") from None
+        except ValueError as error:
+            index, start = error.args
+            record_codec.read_one(body, start, index, header.base_timestamp, None)  # says what is wrong
+            raise record_codec.invalid(index, "it is malformed") from None
+        sheet.parts.append(written)
 
     def _read(
         self,
@@ -254,7 +134,7 @@ class MessageWriter:
         partition: Partition,
         rest: bytes,
         has_unique: bool,
-    ) -> _Tail:
+    ) -> Tail:
         record = record_codec.read_one(body, start, index, base_ms, None)
         tail = self._tail(record.headers[1:] if has_unique else record.headers, record.key, partition, has_unique)
         if len(rest) + len(record.key or b"") <= _REMEMBERED_BYTES:
@@ -263,7 +143,7 @@ class MessageWriter:
             self._tails[rest, record.key, partition] = tail
         return tail
 
-    def _tail(self, headers: Headers, key: bytes | None, partition: Partition, has_unique: bool) -> _Tail:
+    def _tail(self, headers: Headers, key: bytes | None, partition: Partition, has_unique: bool) -> Tail:
         omitted: dict[bytes, None] = {}
         found: dict[bytes, bytes] = {}
         for name, content in headers:
@@ -296,7 +176,7 @@ class MessageWriter:
             found.pop(field, None)
         found[self._cluster[0]] = self._cluster[1]
         text = _fit(found, omitted, UNIQ_ROOM if has_unique else 0)
-        return _Tail(text, flag, flags | born_flag, born, born_ms, reconsume_times)
+        return text, flag, flags | born_flag, born, born_ms, reconsume_times
 
     def _in_rocketmqs_words(self, found: dict[bytes, bytes], partition: Partition) -> list[tuple[bytes, bytes]]:
         topic = names.to_rocketmq(partition.topic.name).encode()
