@@ -106,6 +106,8 @@ class Bare(asyncio.BufferedProtocol):
         self._chunk = memoryview(bytearray(CHUNK_BYTES))
         self._held = 0
         self._header = bytes(HEADER_BYTES)
+        self._waiting: Waiting | None = None
+        """Its answer comes before those of later requests."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -142,6 +144,8 @@ class Bare(asyncio.BufferedProtocol):
         answers: list[bytes | memoryview],
         woken: list[Waiting],
     ) -> None:
+        if self._waiting is not None:
+            answers += self._end(self._waiting)
         api, version, correlation, client = _REQUEST.unpack_from(request)
         at = 10 + max(client, 0)
         if api == PRODUCE:
@@ -229,7 +233,7 @@ class Bare(asyncio.BufferedProtocol):
         return None if nothing and wait and max_wait_ms and topics else found
 
     def _wait(self, correlation: int, body: bytes) -> None:
-        waiting = Waiting(self, correlation, body)
+        waiting = self._waiting = Waiting(self, correlation, body)
         view = memoryview(body)
         max_wait_ms = _FETCH.unpack_from(view)[1]
         waiting.timer = asyncio.get_running_loop().call_later(max_wait_ms / 1e3, self.wake, waiting)
@@ -249,16 +253,20 @@ class Bare(asyncio.BufferedProtocol):
 
     def wake(self, waiting: Waiting) -> None:
         """Answer a Fetch that waited; once, however many of its partitions wake it."""
-        if waiting.timer is None or self._transport.is_closing():
-            return
+        if waiting.timer is not None and not self._transport.is_closing():
+            self._transport.write(b"".join(self._end(waiting)))
+
+    def _end(self, waiting: Waiting) -> list[bytes | memoryview]:
+        """The answer of a Fetch that waits."""
+        assert waiting.timer is not None
         waiting.timer.cancel()
-        waiting.timer = None
+        waiting.timer = self._waiting = None
         for partition in waiting.partitions:
             if waiting in partition.waiting:
                 partition.waiting.remove(waiting)
         found = self._fetch(memoryview(waiting.request), wait=False)
         assert found is not None
-        self._transport.write(b"".join([_HEAD.pack(4 + sum(map(len, found)), waiting.correlation), *found]))
+        return [_HEAD.pack(4 + sum(map(len, found)), waiting.correlation), *found]
 
     def _control(self, api: int, version: int, body: memoryview) -> bytes:
         response = RESPONSES[api]

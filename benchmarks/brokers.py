@@ -27,7 +27,7 @@ ROCKETMQ = "rocketmq"
 INTERVAL = "interval"
 SYNC = "sync"
 BARE = "bare"
-"""benchmarks/bare_loop.py."""
+"""benchmarks/bare_loop.py, and bare_rocketmq.py for RocketMQ's clients."""
 FLUSHES_EACH_MESSAGE = "log.flush.interval.messages=1\n"
 START_LIMIT_S = 30.0
 STOP_LIMIT_S = 60.0
@@ -143,11 +143,20 @@ class Brokers:
 
     def start_bare(self) -> Broker:
         """The bare loop, writing into a file of its own."""
+        return self._start_bare("bare_loop")
+
+    def start_bare_rocketmq(self) -> Broker:
+        """The same for RocketMQ's clients."""
+        broker = self._start_bare("bare_rocketmq")
+        broker.namesrv = broker.bootstrap
+        return broker
+
+    def _start_bare(self, module: str) -> Broker:
         self._count += 1
         data = self.work / f"bare-{self._count}"
         data.mkdir()
         process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.bare_loop", str(data / "file")], cwd=ROOT, text=True,
+            [sys.executable, "-m", f"benchmarks.{module}", str(data / "file")], cwd=ROOT, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         )  # fmt: skip
         broker = Broker(BARE, "", process.pid, 0.0, process=process, data=data)

@@ -117,7 +117,7 @@ def _run_one(bench: Bench, cell: Cell, broker: Broker, number: int, results: Res
 
 def _run_together(bench: Bench, cell: TogetherCell, brokers: Sequence[Broker], results: Results, say: Say) -> None:
     with _measuring(cell, "all", results, say):
-        for number, found in enumerate(cell.run(bench, [broker for broker in brokers if broker.name != BARE])):
+        for number, found in enumerate(cell.run(bench, brokers)):
             for broker, figures in found.items():
                 _note(cell, broker, number, figures, results, say)
 

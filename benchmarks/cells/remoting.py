@@ -7,9 +7,10 @@ from functools import partial
 
 from benchmarks import rocketmq_peer
 from benchmarks.bench import FEW, Bench, Cell, CellSkippedError, Figures, prefixed
-from benchmarks.brokers import INTERVAL, ROCKETMQ, SYNC, Broker
+from benchmarks.brokers import BARE, INTERVAL, ROCKETMQ, SYNC, Broker
 
 EVERYTHING = ".*"
+TAKEN_BY_BARE = "sync|async|batch|consume|latency|transaction"
 WAITS_FOR_THE_DISK = "sync|async|batch|latency|transaction"
 """What `flush: sync` makes a difference for."""
 WARM_UP = "sync|batch|transaction"
@@ -29,6 +30,8 @@ def rocketmq(sections: str, bench: Bench, like: Broker) -> Figures:
     bench.settle()
     if like.name == ROCKETMQ:
         broker = bench.brokers.start_rocketmq()
+    elif like.name == BARE:
+        broker, sections = bench.brokers.start_bare_rocketmq(), TAKEN_BY_BARE
     else:
         broker = bench.brokers.start_halfmoon(like.name, LISTENERS)
     try:
@@ -63,7 +66,7 @@ def clients(bench: Bench, broker: Broker) -> Figures:
 
 CELLS = (
     Cell("rocketmq", "RocketMQ's Java client: sends, batches, consumes, filters, latency, transactions, delays",
-         partial(rocketmq, EVERYTHING), on=(ROCKETMQ, INTERVAL), rounds=FEW),
+         partial(rocketmq, EVERYTHING), on=(ROCKETMQ, INTERVAL, BARE), rounds=FEW),
     Cell("rocketmq_sync", "RocketMQ's Java client where the broker waits for the disk",
          partial(rocketmq, WAITS_FOR_THE_DISK), on=(SYNC,), rounds=FEW),
     Cell("clients", "RocketMQ's Java client and halfmoon.client at one broker", clients, on=(INTERVAL,), rounds=FEW),

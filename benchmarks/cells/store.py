@@ -32,12 +32,12 @@ def spark(bench: Bench, broker: Broker) -> Figures:
 
 
 def pipeline(bench: Bench, brokers: Sequence[Broker]) -> list[dict[str, Figures]]:
-    """In one JVM, which takes them in turn: one that has just started measures itself. What stands for the bare loop
-    is Spark alone: the same rows from a Parquet file, and into one."""
+    """In one JVM, which takes them in turn: one that has just started measures itself. The bare loop is only read: it
+    has no producer ids. Beside it stands Spark alone: the same rows from Parquet files, and into some."""
     rounds = min(ROUNDS, bench.rounds or ROUNDS)
     said = bench.load(
         brokers[0], "spark_pipeline", brokers={broker.name: broker.bootstrap for broker in brokers},
-        topic=bench.topic("pipeline"), records=bench.times(PIPELINE_RECORDS, least=10_000),
+        only_read=[BARE], topic=bench.topic("pipeline"), records=bench.times(PIPELINE_RECORDS, least=10_000),
         written=bench.times(PIPELINE_WRITTEN, least=1_000), rounds=rounds,
     )  # fmt: skip
     found: list[dict[str, Figures]] = [{} for _ in range(rounds)]

@@ -6,7 +6,8 @@ import re
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Producer
@@ -52,15 +53,15 @@ PIPELINE_BYTES = 100
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
 WITH_HEADERS = (*COLUMNS, "headers")
 STREAMED = ("partition", "offset", "timestamp", "cast(value AS STRING) AS value")
-ALONE = "bare"
 
 
 def spark_pipeline(
-    _: str, brokers: Mapping[str, str], topic: str, records: int, written: int, rounds: int
+    _: str, brokers: Mapping[str, str], only_read: Sequence[str], topic: str, records: int, written: int, rounds: int
 ) -> dict[str, float]:
-    """Through halfmoon.pipeline: a batch read, a stream into Parquet, and a write that is read back, by one JVM at each
-    broker (name → HOST:PORT) in turn, and once more with Parquet files (`bare`) in place of a broker. Seconds, each
-    named ROUND.BROKER.WHAT, after one round that warms the JVM up.
+    """Through halfmoon.pipeline: a batch read, a stream into Parquet, and a write that is read back (not at those that
+    are `only_read`), by one JVM at each broker (name → HOST:PORT) in turn. Seconds, each named ROUND.BROKER.WHAT, after
+    one round that warms the JVM up. Those that are only read have `alone_…` beside them: the same with Parquet files in
+    place of a broker, which is Spark's own work.
 
     `plain_s` is the batch read through `format("kafka")` alone, in turn with `read_s` and with the same columns;
     `read_headers_s` and `plain_headers_s` the same with headers.
@@ -74,15 +75,15 @@ def spark_pipeline(
         try:
             read_topic(spark, topic, bootstrap=next(iter(brokers.values()))).select(*COLUMNS).write.parquet(filled)
             for number in range(-1, rounds):
-                at = number % (len(brokers) + 1)
-                places: list[tuple[str, str | None]] = [*brokers.items(), (ALONE, None)]
-                for name, place in places[at:] + places[:at]:
+                at = number % len(brokers)
+                places = list(brokers.items())
+                for name, bootstrap in places[at:] + places[:at]:
                     own = f"{folder}/{number}-{name}"
-                    steps = (
-                        _alone(spark, filled, own, records, written)
-                        if place is None
-                        else _steps(spark, place, topic, own, number, records, written)
-                    )
+                    steps = _steps(spark, bootstrap, topic, own, number, records)
+                    if name in only_read:
+                        steps += _alone(spark, filled, f"{own}-alone", records, written)
+                    else:
+                        steps.append(("sink", partial(_written, spark, bootstrap, f"{topic}-sink-{number}", written)))
                     for what, step in steps:
                         begun = time.perf_counter()
                         step()
@@ -96,7 +97,7 @@ def spark_pipeline(
 Steps = list[tuple[str, Callable[[], object]]]
 
 
-def _steps(spark: Any, bootstrap: str, topic: str, folder: str, number: int, records: int, written: int) -> Steps:
+def _steps(spark: Any, bootstrap: str, topic: str, folder: str, number: int, records: int) -> Steps:
     def plain(columns: tuple[str, ...]) -> Any:
         reader = spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
         return reader.option("includeHeaders", str("headers" in columns).lower()).load().select(*columns)
@@ -116,7 +117,6 @@ def _steps(spark: Any, bootstrap: str, topic: str, folder: str, number: int, rec
         *reads[::turn], *reads_headers[::turn],
         ("batch", lambda: _counted(ours(COLUMNS), records)),
         ("stream", lambda: _streamed(spark, stream, folder, records)),
-        ("sink", lambda: _written(spark, bootstrap, f"{topic}-sink-{number}", written)),
     ]  # fmt: skip
 
 
@@ -130,9 +130,9 @@ def _alone(spark: Any, filled: str, folder: str, records: int, written: int) -> 
         _check_written(spark.read.parquet(f"{folder}/sink"), written)
 
     return [
-        ("batch", lambda: _counted(rows, records)),
-        ("stream", lambda: _streamed(spark, stream, folder, records)),
-        ("sink", sink),
+        ("alone_batch", lambda: _counted(rows, records)),
+        ("alone_stream", lambda: _streamed(spark, stream, folder, records)),
+        ("alone_sink", sink),
     ]
 
 

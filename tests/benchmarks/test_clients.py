@@ -12,7 +12,7 @@ from benchmarks.bench import Bench, CellError
 from benchmarks.brokers import Broker as Measured
 from benchmarks.brokers import Brokers
 from benchmarks.cells.kafka_in_full import allocated_mb
-from benchmarks.clients import bulk, committing, compaction, joining, latency, plain, small, topics, wire
+from benchmarks.clients import bulk, committing, compaction, joining, latency, plain, remoting, small, topics, wire
 from benchmarks.clients.numbers import percentile, summary
 from halfmoon.testing import Broker
 
@@ -169,6 +169,21 @@ def test_the_bare_loop_takes_what_is_measured(bare, tmp_path: Path) -> None:
     with wire.Connection(there) as connection:
         last = wire.fetched(connection.ask(wire.fetch("c", 0, 199)))
     assert (last.error, last.high_watermark, [offset for offset, _ in wire.batches_in(last.records)]) == (0, 200, [199])
+
+
+@pytest.fixture
+def bare_rocketmq(tmp_path: Path) -> Iterator[Measured]:
+    brokers = Brokers(tmp_path, None)
+    try:
+        yield brokers.start_bare_rocketmq()
+    finally:
+        brokers.stop_all()
+
+
+def test_the_bare_loop_for_rocketmq_takes_what_is_measured(bare_rocketmq) -> None:
+    found = remoting.python_client(bare_rocketmq.namesrv, "t", 0.3, 3_000)
+    assert set(found) == {"sync_1_rec_s", "sync_8_rec_s", "async_rec_s", "consume_1_rec_s", "consume_32_rec_s"}
+    assert min(found.values()) > 0
 
 
 def test_a_c_client_tells_of_an_error(bench) -> None:
