@@ -15,6 +15,9 @@ from halfmoon.core.relay import Loading, Relays
 
 TURN_S = 0.001
 """So long is worked before the loop is given back; the step that is under way is ended."""
+PAUSE_S = 0.001
+"""Between two turns, where all was done in the first: what comes in so long is worth one turn, which costs as much as a
+request."""
 
 
 class Relaying:
@@ -26,6 +29,8 @@ class Relaying:
         self._thread = ThreadPoolExecutor(1, "halfmoon-relay")
         self._due = False
         """A turn is to come."""
+        self._next_s = 0.0
+        """The next turn is at this time at the earliest, unless something was left to do."""
         self._stopped = False
 
     def start(self) -> None:
@@ -42,7 +47,10 @@ class Relaying:
     def _ready(self) -> None:
         if not self._due:
             self._due = True
-            self._loop.call_soon(self._turn)
+            if time.perf_counter() < self._next_s:
+                self._loop.call_later(PAUSE_S, self._turn)
+            else:
+                self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         if self._stopped:
@@ -58,6 +66,8 @@ class Relaying:
         self._due = relays.has_work
         if self._due:
             self._loop.call_soon(self._turn)
+        else:
+            self._next_s = time.perf_counter() + PAUSE_S
 
     def _load(self, loading: Loading) -> None:
         def ended(done: Future[Any]) -> None:
