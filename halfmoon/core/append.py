@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from halfmoon.core.append_types import Piece, Produced
+from halfmoon.core.append_types import NOTHING, Piece, Produced
 from halfmoon.core.checking import Checked, Checks, Look
 from halfmoon.core.dispatch import Appended
 from halfmoon.core.producer_state import Producers
@@ -192,7 +192,7 @@ class Appender:
         proof = Provenance(range, tuple(sources), None, origin, tuple(attempts), given_up)
         end = self._store(
             partition, view, header.record_count, span, due_ms or header.max_timestamp, now_ms, due_ms=due_ms,
-            provenance=provenance.encode(proof),
+            provenance=provenance.encode(proof), proof=proof,
             keyed=not sources and given_up is None  # else it is indexed anyway
             and (bool(header.attributes & CODEC_MASK) or partition.topic.rules.key_index or self.finds_keys(view)),
         )  # fmt: skip
@@ -232,7 +232,7 @@ class Appender:
             end = self._store(
                 partition, piece.batch, header.record_count, piece.span, piece.due_ms or header.max_timestamp, now_ms,
                 original_span=piece.original_span, due_ms=piece.due_ms, part=part, parts=parts, provenance=proof,
-                keyed=keyed, small=small,
+                proof=piece.proof, keyed=keyed, small=small,
             )  # fmt: skip
             if piece.due_ms:
                 partition.wait(first, piece.span)
@@ -279,6 +279,7 @@ class Appender:
         original_span: int = -1,
         due_ms: int = 0,
         provenance: bytes = b"",
+        proof: Provenance = NOTHING,
         part: int = 0,
         parts: int = 1,
         keyed: bool = False,
@@ -286,7 +287,8 @@ class Appender:
     ) -> int:
         """Give a checked batch its place; returns the log position behind it.
 
-        `original_span` −1: the span. `keyed`: one of its records may have a key (`finds_keys`).
+        `original_span` −1: the span. `provenance`: `proof` as bytes. `keyed`: one of its records may have a key
+        (`finds_keys`).
         """
         base_offset = partition.next_offset
         log = self._log
@@ -301,8 +303,9 @@ class Appender:
         )  # fmt: skip
         if indexed and self.indexed is not None:
             self._note_keys(
-                self.indexed, partition, batch, position, provenance, base_offset, span, now_ms, due_ms, part, parts
-            )
+                self.indexed, partition, batch, position, proof, len(provenance), base_offset, span, now_ms, due_ms,
+                part, parts,
+            )  # fmt: skip
         partition.next_offset = base_offset + span
         partition.saved = None
         topic = partition.topic
@@ -325,7 +328,8 @@ class Appender:
         partition: Partition,
         batch: memoryview,
         position: int,
-        proof: bytes,
+        proof: Provenance,
+        proof_bytes: int,
         base_offset: int,
         span: int,
         now_ms: int,
@@ -335,13 +339,13 @@ class Appender:
     ) -> None:
         """Tell the key index of a batch, whose payload stands at `position`."""
         topic = partition.topic
-        before = frame.HEADER_BYTES + len(proof)
+        before = frame.HEADER_BYTES + proof_bytes
         length = before + len(batch)
         if len(batch) > SMALL_BYTES or topic.rules.key_index or not is_plain(batch):
             notes.note(position - before, length)
             return
         seen = Frame(
-            Kind.BATCH, frame.INDEXED, length, len(proof), position - before, 0, self._log.generation, topic.number,
+            Kind.BATCH, frame.INDEXED, length, proof_bytes, position - before, 0, self._log.generation, topic.number,
             partition.index, 0, base_offset, span, span, now_ms, due_ms, part, parts, 0,
         )  # fmt: skip
         notes.note_small(seen, proof, bytes(batch[HEADER_BYTES:]))

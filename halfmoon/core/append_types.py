@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 NOTHING: Final = Provenance()
 
 
-class Elsewhere(NamedTuple):
+class Elsewhere:
     """Where a record stands that went to another topic than it was sent to."""
 
-    partition: "Partition"
-    offset: int
-    due_ms: int
-    """When it is due there (Unix ms); 0: it does not wait."""
+    __slots__ = ("due_ms", "offset", "partition")
+
+    def __init__(self, partition: Partition, offset: int, due_ms: int) -> None:
+        """`due_ms`: when it is due there (Unix ms); 0: it does not wait."""
+        self.partition = partition
+        self.offset = offset
+        self.due_ms = due_ms
 
 
 class Produced:
@@ -97,21 +100,29 @@ class KeyNotes(Protocol):
 
     def note(self, position: int, length: int) -> None: ...
 
-    def note_small(self, seen: Frame, proof: bytes, body: bytes) -> None: ...
+    def note_small(self, seen: Frame, proof: Provenance, body: bytes) -> None: ...
 
 
-class Piece(NamedTuple):
+class Piece:
     """One batch of a frame group."""
 
-    partition: "Partition"
-    batch: "memoryview"
-    header: "BatchHeader"
-    proof: Provenance = NOTHING
-    """Where it comes from. With an origin and a due time, its messages wait where they are appended."""
-    original_span: int = -1
-    """What it counts in its producer's sequence; −1: its own span."""
-    due_ms: int = 0
+    __slots__ = ("batch", "due_ms", "header", "original_span", "partition", "proof", "span")
 
-    @property
-    def span(self) -> int:
-        return self.header.last_offset_delta + 1
+    def __init__(
+        self,
+        partition: Partition,
+        batch: memoryview,
+        header: BatchHeader,
+        proof: Provenance = NOTHING,
+        original_span: int = -1,
+        due_ms: int = 0,
+    ) -> None:
+        """`proof`: where it comes from; with an origin and a due time, its messages wait where they are appended.
+        `original_span`: what it counts in its producer's sequence; −1: its own span."""
+        self.partition = partition
+        self.batch = batch
+        self.header = header
+        self.proof = proof
+        self.original_span = original_span
+        self.due_ms = due_ms
+        self.span = header.last_offset_delta + 1

@@ -79,7 +79,7 @@ class Connection(Identified):
         came_as: Arrival | None = None,
         rules: PrincipalRules | None = None,
     ) -> None:
-        """`requests`: all of them, by code. Those of `port` are answered. `signatures`, `rules`: as of Identified.
+        """`requests`: those that are answered at `port`, by code. `signatures`, `rules`: as of Identified.
         `came_as`: as of tcp.Connection."""
         super().__init__(listener, signatures, came_as, rules)
         self._node = node
@@ -183,7 +183,7 @@ class Connection(Identified):
         code = command.code
         route = self._requests.get(code)
         self._counters.requests[code if route is not None else UNKNOWN].count += 1
-        if route is None or self._port not in route.port:
+        if route is None:
             self._counters.errors += 1
             self.reply(command, Answer(Code.REQUEST_CODE_NOT_SUPPORTED, remark=f"request code {code} is not supported"))
             return

@@ -30,7 +30,7 @@ from halfmoon.adapters.tcp.core import Core
 from halfmoon.config.units import format_duration
 from halfmoon.core.append_types import Produced, Sender
 from halfmoon.core.catalog.topics import Partition, Topic
-from halfmoon.core.records.batch_header import plain_batch
+from halfmoon.core.records.batch_header import new_batch
 from halfmoon.core.steps import Pauses, Slices, finish
 from halfmoon.errors import BrokerError, NotHereYetError, TakesLongError
 from halfmoon.remoting import properties
@@ -116,7 +116,8 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
         is_half = TRANSACTION in used
         if not used.isdisjoint(_LOOKED_AT):
             _check_features(call, sent, used, text)
-        made, count = plain_batch(record(unique, found, body, sent.flag, 0, more, more_count), 1, sent.born_ms), 1
+        count, drawn = 1, record(unique, found, body, sent.flag, 0, more, more_count)
+        made = new_batch(drawn, 1, sent.born_ms, sent.born_ms)
     core, records, sender = node.core, memoryview(made), call.rights
     try:
         produced = core.append(partition, records, core.clock.wall_ms(), sender=sender)
@@ -163,7 +164,8 @@ def _place(partition: Partition, produced: Produced) -> tuple[Partition, int, in
     """Where a message stands: the queue and the offset of the first; and when it is due, 0 if it waits for nothing."""
     if produced.base_offset >= 0:
         return partition, produced.base_offset, 0
-    return produced.redirected or (partition, 0, 0)
+    other = produced.redirected
+    return (partition, 0, 0) if other is None else (other.partition, other.offset, other.due_ms)
 
 
 def _message_ids(call: Call, partition: Partition, produced: Produced, count: int) -> Pauses[str]:

@@ -52,7 +52,8 @@ class Server(Listener):
         `access`: what plugins say of who may do what. Raises StartError."""
         super().__init__(core, services, settings, loop, executor=executor, turns=turns)
         self._settings = listener
-        self.requests = registered()
+        self.requests = requests = registered()
+        self._at_port = {port: {code: each for code, each in requests.items() if port in each.port} for port in Port}
         self.node = Node(
             core,
             services,
@@ -85,7 +86,7 @@ class Server(Listener):
 
     def connection(self, port: Port, came_as: Arrival | None = None) -> Connection:
         """For a client that connects."""
-        return Connection(self, self.node, self.requests, port, self.signatures, came_as, self.rules)
+        return Connection(self, self.node, self._at_port[port], port, self.signatures, came_as, self.rules)
 
     async def start(self, bind: tuple[str, int]) -> tuple[str, int]:
         """Listen for the broker's requests; returns the address. Raises OSError, StartError."""

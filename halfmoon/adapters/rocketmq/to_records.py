@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from halfmoon.adapters.rocketmq import drawing
 from halfmoon.adapters.rocketmq.drawing import Read, bounds, header, varint
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.core.records.batch_header import plain_batch
+from halfmoon.core.records.batch_header import new_batch
 from halfmoon.core.records.compression import LZ4, ZSTD, decompress
 from halfmoon.core.steps import Pauses
 from halfmoon.errors import BrokerError
@@ -85,7 +85,8 @@ class RecordMaker:
             parts.append(drawn)
         if not index:
             raise Refused(Code.MESSAGE_ILLEGAL, "a batch without a message")
-        return plain_batch(parts[0] if len(parts) == 1 else b"".join(parts), index, born_ms), index
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        return new_batch(body, index, born_ms, born_ms), index
 
 
 def batched(data: bytes) -> Iterator[Message]:

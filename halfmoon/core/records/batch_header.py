@@ -208,11 +208,27 @@ def assemble(header: BatchHeader, body: Buffer) -> bytes:
     return b"".join((head, body))
 
 
-def plain_batch(records: bytes, count: int, time_ms: int) -> bytearray:
-    """A batch of `count` encoded records that are not compressed, all have the same time (Unix ms) and no producer."""
-    length = HEADER_BYTES - LENGTH_END + len(records)
-    batch = bytearray(HEADER.pack(0, length, -1, MAGIC, 0, 0, count - 1, time_ms, time_ms, -1, -1, -1, count))
-    batch += records
+def new_batch(
+    body: bytes | bytearray,
+    count: int,
+    base_ms: int,
+    max_ms: int,
+    attributes: int = 0,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytearray:
+    """A batch of `count` encoded records without holes; `body` is compressed if `attributes` say so. Times are Unix
+    ms."""
+    batch = bytearray(
+        HEADER.pack(
+            base_offset, HEADER_BYTES - LENGTH_END + len(body), leader_epoch, MAGIC, 0, attributes, count - 1, base_ms,
+            max_ms, producer_id, producer_epoch, base_sequence, count,
+        )
+    )  # fmt: skip
+    batch += body
     _pack_crc(batch, CRC_AT, crc32c(memoryview(batch)[CRC_START:]))
     return batch
 

@@ -28,6 +28,7 @@ from halfmoon.core.records.batch_header import (
     assemble,
     check_batch,
     is_plain,
+    new_batch,
     parse_header,
     set_log_append_time,
     stamp,
@@ -199,23 +200,13 @@ def build_batch(
     body = bytearray()
     for index, (key, value, timestamp, headers) in enumerate(rows):
         record_codec.write(body, index, timestamp - base_timestamp, key, value, headers)
-    count = len(rows)
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=0,
-        leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=codec | (TIMESTAMP_TYPE if timestamp_type else 0),
-        last_offset_delta=count - 1,
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        record_count=count,
-    )
-    return assemble(header, compress(codec, body) if codec else body)
+    return bytes(
+        new_batch(
+            compress(codec, body) if codec else body, len(rows), base_timestamp, max_timestamp,
+            codec | (TIMESTAMP_TYPE if timestamp_type else 0), base_offset, leader_epoch, producer_id, producer_epoch,
+            base_sequence,
+        )
+    )  # fmt: skip
 
 
 def splice(batch: Buffer, keep: Sequence[int], *, max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT) -> bytes:

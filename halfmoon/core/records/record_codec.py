@@ -48,12 +48,15 @@ class Record(NamedTuple):
     end: int
 
 
-class Extent(NamedTuple):
+class Extent:
     """Of a record that is copied as it stands: its timestamp, and its bytes, length included."""
 
-    timestamp: int
-    start: int
-    end: int
+    __slots__ = ("end", "start", "timestamp")
+
+    def __init__(self, timestamp: int, start: int, end: int) -> None:
+        self.timestamp = timestamp
+        self.start = start
+        self.end = end
 
 
 _make: Final = Record._make

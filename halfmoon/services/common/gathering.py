@@ -6,7 +6,7 @@ Key, value and headers are copied byte for byte; the deltas in front of them are
 from __future__ import annotations
 
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.records.batch_header import MAGIC, OWN_TIMES, TRANSACTIONAL, BatchHeader, assemble
+from halfmoon.core.records.batch_header import OWN_TIMES, TRANSACTIONAL, BatchHeader, assemble, new_batch
 from halfmoon.core.records.batches import LONGEST_DELTA_MS
 from halfmoon.core.records.compression import compress
 from halfmoon.core.records.record_codec import Extent, Record, renumber
@@ -93,22 +93,8 @@ class Gathered:
                     header._replace(attributes=attributes, producer_id=-1, producer_epoch=-1, base_sequence=-1), body
                 )
             )
-        header = BatchHeader(
-            base_offset=0,
-            batch_length=0,
-            leader_epoch=-1,
-            magic=MAGIC,
-            crc=0,
-            attributes=self.codec | self.marks,
-            last_offset_delta=self.count - 1,
-            base_timestamp=self.base_ms,
-            max_timestamp=self.max_ms,
-            producer_id=-1,
-            producer_epoch=-1,
-            base_sequence=-1,
-            record_count=self.count,
-        )
-        return bytearray(assemble(header, compress(self.codec, self.body) if self.codec else self.body))
+        packed = compress(self.codec, self.body) if self.codec else self.body
+        return new_batch(packed, self.count, self.base_ms, self.max_ms, self.codec | self.marks)
 
 
 class Outgoing(Gathered):

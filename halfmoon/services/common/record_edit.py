@@ -17,6 +17,7 @@ from halfmoon.core.records.batch_header import (
     TRANSACTIONAL,
     BatchHeader,
     assemble,
+    new_batch,
     parse_header,
 )
 from halfmoon.core.records.batches import LONGEST_DELTA_MS, batch_body
@@ -63,8 +64,7 @@ def build_in_slices(rows: Sequence[Row]) -> Slices[bytes]:
         if index % WRITTEN == WRITTEN - 1:
             yield None
         record_codec.write(body, index, timestamp - base_ms, key, value, headers)
-    count = len(rows)
-    return assemble(BatchHeader(0, 0, -1, 2, 0, 0, count - 1, base_ms, max_ms, -1, -1, -1, count), body)
+    return bytes(new_batch(body, len(rows), base_ms, max_ms))
 
 
 def map_records(batch: Buffer, fn: Callable[[Record], Record]) -> bytes:

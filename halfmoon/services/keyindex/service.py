@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Final
 
 from halfmoon.core import clean_files
+from halfmoon.core.append_types import NOTHING
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.features import Feature
 from halfmoon.core.partition_reader import PartitionReader
@@ -30,7 +31,7 @@ from halfmoon.core.storage.frame import HEADER_BYTES, INDEXED, BadFrameError, Fr
 from halfmoon.core.storage.scan import Scan, read_provenance
 from halfmoon.core.storage.storage import WriteSide
 from halfmoon.core.turn import Turn
-from halfmoon.schema import provenance
+from halfmoon.schema.provenance import Provenance
 from halfmoon.services.common.keys import OverlappingError
 from halfmoon.services.keyindex import metrics
 from halfmoon.services.keyindex.entries import SLICE, Entries, Work, blocks_of
@@ -145,19 +146,18 @@ class KeyIndex:
         self._noted.append(position)
         self._noted.append(length)
 
-    def note_small(self, seen: Frame, proof: bytes, body: bytes) -> None:
+    def note_small(self, seen: Frame, proof: Provenance, body: bytes) -> None:
         """As `note`, of a batch whose (uncompressed) body is short: to look into it now costs a tenth of reading it
         again. Not for topics that are indexed by records' own keys."""
         number = seen.topic_number
         hashes: list[int] = []
-        if proof:
-            said = provenance.decode(proof)
-            if sum(run.count for run in said.sources) > SLICE:
+        if proof is not NOTHING:
+            if sum([run.count for run in proof.sources]) > SLICE:
                 self.note(seen.position, seen.length)
                 return
-            hashes += blocks_of(said)
-            if seen.due_ms and said.origin is not None:
-                number = said.origin.topic_number
+            hashes += blocks_of(proof)
+            if seen.due_ms and proof.origin is not None:
+                number = proof.origin.topic_number
         try:
             for keys in possible_keys(body, SLICE):
                 hashes += key_hashes(number, keys)

@@ -71,11 +71,11 @@ class Deciding:
         places = _places(partition, begin, end, known)
         messages = self._messages
         frames = self._frames_now(places) if at_once else (yield from messages.frames(places))
-        for origin, header, batch in frames:
-            for nth, (offset, record) in enumerate(still_waiting(partition, header.base_offset, batch)):
+        for frame in frames:
+            for nth, (offset, record) in enumerate(still_waiting(partition, frame.header.base_offset, frame.batch)):
                 if nth % DECIDED == DECIDED - 1 and not at_once:
                     yield None
-                self._begin(relay, messages.message(partition, offset, record, origin))
+                self._begin(relay, messages.message(partition, offset, record, frame.origin))
         messages.brought.forget(places)
 
     def tell_of(self, partition: Partition, base: int, batch: memoryview, origin: Origin) -> None:

@@ -6,13 +6,13 @@ Each is appended with the provenance of what it was, which completes the waiting
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from halfmoon.core.append import Appender
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.records.batches import build_batch, parse_header, set_log_append_time
-from halfmoon.core.steps import Slices, finish
+from halfmoon.core.steps import Slices
 from halfmoon.core.storage.storage import Place
 from halfmoon.core.topic_administration import TopicAdministration
 from halfmoon.core.turn import Turn
@@ -42,7 +42,7 @@ class Delivering:
         self._appender = appender
         self._administration = administration
         self._catalog = catalog
-        self._messages = messages
+        self.messages = messages
         self._turn = turn
         self._logger = logger
         self.delivered = 0
@@ -60,68 +60,44 @@ class Delivering:
         self.delivered += header.record_count
         out.begin()
 
-    def release(self, places: Iterable[tuple[Partition, int]]) -> list[Outgoing]:
+    def release(self, places: Sequence[tuple[Partition, int]]) -> list[Outgoing]:
         """The batches that waiting messages become when they are delivered, by where they go, in the order they wait
         in; nothing is appended. What is lost to corruption is left out.
 
         Raises BrokerError(MESSAGE_TOO_LARGE) where they are too much to be held in memory together, and NotHereYetError
         where some are not here.
         """
-        return finish(self.release_in_slices(places))
+        releasing = _Releasing(self)
+        for source, offset in _in_order(places):
+            releasing.add(source, offset)
+        return releasing.end()
 
-    def release_in_slices(self, places: Iterable[tuple[Partition, int]]) -> Slices[list[Outgoing]]:
+    def release_in_slices(self, places: Sequence[tuple[Partition, int]]) -> Slices[list[Outgoing]]:
         """The same, with pauses."""
-        outgoing: dict[Partition, Outgoing] = {}
-        full: list[Outgoing] = []
-        size = read = 0
-        frame: SingleRecords | None = None
-        used: list[Place] = []
-        missing: dict[Place, None] = {}
-        for source, offset in sorted(places, key=lambda each: (each[0].topic.number, each[0].index, each[1])):
-            read += 1
-            if read % RELEASED == 0:
+        releasing = _Releasing(self)
+        for nth, (source, offset) in enumerate(_in_order(places), 1):
+            if nth % RELEASED == 0:
                 yield None
-            if frame is None or not frame.holds(source, offset):
-                place = self._place_of(source, offset)
-                if place is None:
-                    self._logger.error("event=delivery_failed from=%r offset=%d error=%s", source, offset, "not found")
-                    continue
-                try:
-                    frame = SingleRecords(source, self._messages.frame_now(place))
-                except NotHereYetError:
-                    missing[place] = None
-                    continue
-                used.append(place)
-            origin = frame.origin
-            target = self._catalog.partition(origin.topic_number, origin.partition)
-            if target is None:
-                target = self._administration.first_partition(UNDELIVERABLE)
-                self.lost_targets += 1
-            out = outgoing.get(target)
-            if out is not None and out.is_full:
-                full.append(out)
-                out = None
-            if out is None:
-                out = outgoing[target] = Outgoing(target)
-            record = frame.extent(offset)
-            size += record.end - record.start
-            if size > RELEASED_BYTES and size > record.end - record.start:
-                raise BrokerError(
-                    Fault.MESSAGE_TOO_LARGE,
-                    f"more than {RELEASED_BYTES >> 20} MiB of messages would be delivered at once",
-                )
-            out.take(source, offset, frame.body, record)
-        if missing:
-            raise NotHereYetError(self._messages.brought.load(list(missing)))
-        self._messages.brought.forget(used)
-        return [*full, *outgoing.values()]
+            releasing.add(source, offset)
+        return releasing.end()
 
-    def _place_of(self, source: Partition, offset: int) -> Place | None:
+    def place_of(self, source: Partition, offset: int) -> Place | None:
         """Of its frame, also where that is not visible yet: it may have been moved (reclaim.py) a moment ago."""
         if offset < source.queue.end_offset:
             return place_of(source, offset)
         batch = self._turn.unseen_place(source, offset)
         return None if batch is None else with_origin(batch)
+
+    def target_of(self, origin: Origin) -> Partition:
+        """Where messages go that were sent there; that may be gone."""
+        target = self._catalog.partition(origin.topic_number, origin.partition)
+        if target is None:
+            target = self._administration.first_partition(UNDELIVERABLE)
+            self.lost_targets += 1
+        return target
+
+    def not_found(self, source: Partition, offset: int) -> None:
+        self._logger.error("event=delivery_failed from=%r offset=%d error=%s", source, offset, "not found")
 
     def write_dead_letters(self, source: Partition, base: int, batch: memoryview, origin: Origin, now_ms: int) -> None:
         """The topic that these messages were sent to is gone: they become dead letters, which say why."""
@@ -149,3 +125,62 @@ class Delivering:
         if error.fault is Fault.KAFKA_STORAGE_ERROR:
             raise error
         self._logger.error("event=delivery_failed from=%r offset=%d error=%s", source, offset, error)
+
+
+class _Releasing:
+    """Messages that are released together, in the order of their places."""
+
+    def __init__(self, delivering: Delivering) -> None:
+        self._delivering = delivering
+        self._messages = delivering.messages
+        self._outgoing: dict[Partition, Outgoing] = {}
+        self._full: list[Outgoing] = []
+        self._size = 0
+        self._frame: SingleRecords | None = None
+        self._used: list[Place] = []
+        self._missing: dict[Place, None] = {}
+
+    def add(self, source: Partition, offset: int) -> None:
+        """Raises BrokerError(MESSAGE_TOO_LARGE)."""
+        frame = self._frame
+        if frame is None or not frame.holds(source, offset):
+            place = self._delivering.place_of(source, offset)
+            if place is None:
+                self._delivering.not_found(source, offset)
+                return
+            try:
+                self._frame = frame = SingleRecords(source, self._messages.frame_now(place))
+            except NotHereYetError:
+                self._missing[place] = None
+                return
+            self._used.append(place)
+        target = self._delivering.target_of(frame.origin)
+        out = self._outgoing.get(target)
+        if out is not None and out.is_full:
+            self._full.append(out)
+            out = None
+        if out is None:
+            out = self._outgoing[target] = Outgoing(target)
+        record = frame.extent(offset)
+        size = record.end - record.start
+        self._size += size
+        if self._size > RELEASED_BYTES and self._size > size:
+            raise BrokerError(
+                Fault.MESSAGE_TOO_LARGE,
+                f"more than {RELEASED_BYTES >> 20} MiB of messages would be delivered at once",
+            )
+        out.take(source, offset, frame.body, record)
+
+    def end(self) -> list[Outgoing]:
+        """Raises NotHereYetError."""
+        brought = self._messages.brought
+        if self._missing:
+            raise NotHereYetError(brought.load(list(self._missing)))
+        brought.forget(self._used)
+        return [*self._full, *self._outgoing.values()]
+
+
+def _in_order(places: Sequence[tuple[Partition, int]]) -> Sequence[tuple[Partition, int]]:
+    if len(places) == 1:
+        return places
+    return sorted(places, key=lambda each: (each[0].topic.number, each[0].index, each[1]))

@@ -17,20 +17,18 @@ an interceptor has found may be true no more by then (`Redirect.holds`): then it
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from msgspec.structs import replace
-
 from halfmoon.core.append_types import Elsewhere, Sender
-from halfmoon.core.records.batch_header import HEADER_BYTES, TRANSACTIONAL, BatchHeader, is_whole, parse_header
-from halfmoon.core.records.batches import batch_body, is_plain
+from halfmoon.core.records.batch_header import TRANSACTIONAL, BatchHeader
+from halfmoon.core.records.batches import is_plain
 from halfmoon.core.steps import Slices, finish
 from halfmoon.errors import BrokerError, Fault, NotHereYetError, TakesLongError
 from halfmoon.services.common.header_search import HeaderSearch
-from halfmoon.services.common.record_edit import without_headers_in_slices
-from halfmoon.services.waiting.taken import Appended, Taken, check_not_redirected
-from halfmoon.services.waiting.types import Nacked, Put, PutInterceptor, Redirect, Redirected
+from halfmoon.services.common.record_edit import without_headers, without_headers_in_slices
+from halfmoon.services.waiting.taken import Taken, body_of
+from halfmoon.services.waiting.types import Put, Redirect
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -38,8 +36,7 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Partition
     from halfmoon.services.waiting.due_clock import DueClock
     from halfmoon.services.waiting.redirecting import Redirecting
-    from halfmoon.services.waiting.taken import Place
-    from halfmoon.services.waiting.types import Nacked, PutInterceptor, Redirected
+    from halfmoon.services.waiting.types import Nacked, PutInterceptor
 
 IN_SLICES = 200
 """Batches of more records are inspected in slices; so many take a few milliseconds."""
@@ -81,59 +78,45 @@ class Interception:
 
     def take(self, partition: Partition, batch: memoryview, now_ms: int, sender: Sender | None = None) -> Taken:
         """Have the interceptors inspect the batch. Raises BrokerError, the interceptors' own included."""
-        return finish(self._take(partition, batch, now_ms, sender, waits=False))
-
-    def _take(
-        self, partition: Partition, batch: memoryview, now_ms: int, sender: Sender | None, *, waits: bool
-    ) -> Slices[Taken]:
-        """As `take`, with pauses. `waits`: for older messages that have to be read first; else it raises
-        NotHereYetError."""
-        name = partition.topic.name
-        body: memoryview
-        if waits and not is_plain(batch):
-            body = yield lambda: batch_body(batch)
-        else:
-            body = batch_body(batch)
-        kept: memoryview | None = batch
-        redirected: list[Redirected] = []
-        nacked: Nacked | None = None
-        release: list[Place] = []
-        complete: list[Place] = []
-        cancel: list[bytes] = []
-        appended: list[Appended] = []
-        holds: list[Callable[[], bool]] = []
+        taken = Taken(batch, body_of(batch))
         for search, interceptor in self._interceptors:
-            if kept is None or not (name.startswith(interceptor.topic_prefixes) or search.finds(body)):
-                continue
-            put = Put(name, partition.index, kept, now_ms, sender)
-            given = yield from self._ask(interceptor, put, waits=waits)
-            if isinstance(given, Redirect):
-                if sender is not None and given.nacked is not None:
+            put = _put(partition, taken, search, interceptor, now_ms, sender)
+            if put is not None:
+                given = self._ask(interceptor, put)
+                if sender is not None and isinstance(given, Redirect) and given.nacked is not None:
+                    finish(_check_consumed(put, given.nacked))
+                self._add(taken, interceptor, given)
+        if taken.kept is not None and self._own.finds(taken.body):
+            taken.keep(without_headers(taken.kept, self._own, OWN_PREFIX))
+        return taken
+
+    def _take_in_slices(
+        self, partition: Partition, batch: memoryview, now_ms: int, sender: Sender | None
+    ) -> Slices[Taken]:
+        """As `take`, with pauses. It waits for older messages that have to be read first."""
+        body: memoryview
+        if is_plain(batch):
+            body = body_of(batch)
+        else:
+            body = yield lambda: body_of(batch)
+        taken = Taken(batch, body)
+        for search, interceptor in self._interceptors:
+            put = _put(partition, taken, search, interceptor, now_ms, sender)
+            if put is not None:
+                given = yield from self._ask_in_slices(interceptor, put)
+                if sender is not None and isinstance(given, Redirect) and given.nacked is not None:
                     yield from _check_consumed(put, given.nacked)
-                first = len(redirected)
-                redirected += given.redirected
-                nacked = given.nacked or nacked
-                release += given.release
-                complete += given.complete
-                cancel += given.cancel
-                if given.appended is not None:
-                    appended.append(Appended(given.appended, first, len(redirected)))
-                if given.holds is not None:
-                    holds.append(given.holds)
-                if given.kept is None:
-                    kept, body = None, memoryview(b"")
-                    continue
-                given = given.kept
-            if given is not kept:
-                self._check(interceptor.name, given, kept)
-                kept = _writable(given)
-                body = batch_body(kept)
-        if kept is not None and self._own.finds(body):
-            kept = _writable((yield from without_headers_in_slices(kept, self._own, OWN_PREFIX)))
-        return Taken(
-            kept, tuple(redirected), nacked, tuple(release), tuple(complete), tuple(dict.fromkeys(cancel)),
-            tuple(appended), holds=tuple(holds),
-        )  # fmt: skip
+                self._add(taken, interceptor, given)
+        if taken.kept is not None and self._own.finds(taken.body):
+            taken.keep((yield from without_headers_in_slices(taken.kept, self._own, OWN_PREFIX)))
+        return taken
+
+    def _add(self, taken: Taken, interceptor: PutInterceptor, given: memoryview | bytes | Redirect) -> None:
+        try:
+            taken.add(given)
+        except ValueError as wrong:
+            self._logger.error("event=interceptor_failed interceptor=%s gave=%s", interceptor.name, wrong)
+            raise BrokerError(Fault.UNKNOWN_SERVER_ERROR, f"interceptor {interceptor.name} gave {wrong}") from None
 
     def _in_turn(self, slices: Slices[Taken]) -> Slices[Taken]:
         """Few batches are worked at at a time: each has a slice of every round of the loop, and what it is made into
@@ -148,24 +131,24 @@ class Interception:
 
     def _prepare(self, partition: Partition, batch: memoryview, now_ms: int, sender: Sender | None) -> Slices[Taken]:
         """As `take`, with pauses, and with all that can be done before it is appended."""
-        taken = yield from self._take(partition, batch, now_ms, sender, waits=True)
+        taken = yield from self._take_in_slices(partition, batch, now_ms, sender)
         redirecting = self._redirecting
         if taken.nacked is not None:
-            sent_back, stands = yield from redirecting.sent_back_in_slices(taken.nacked)
-            taken = replace(taken, sent_back=sent_back, holds=(*taken.holds, stands))
+            taken.sent_back, stands = yield from redirecting.sent_back_in_slices(taken.nacked)
+            taken.holds.append(stands)
         if not taken.release and not taken.complete:
             return taken
         while True:
             waiting = yield from redirecting.waiting_in_slices(taken.release)
             try:
-                released = yield from redirecting.released_in_slices(waiting)
+                taken.released = yield from redirecting.released_in_slices(waiting)
                 break
             except NotHereYetError as error:
                 load = error.load
             yield load
-        completed = yield from redirecting.waiting_in_slices(taken.complete)
-        holds = (*taken.holds, redirecting.still_wait([*waiting, *completed]))
-        return replace(taken, released=released, completed=completed, holds=holds)
+        taken.completed = completed = yield from redirecting.waiting_in_slices(taken.complete)
+        taken.holds.append(redirecting.still_wait([*waiting, *completed]))
+        return taken
 
     def append(
         self,
@@ -187,47 +170,30 @@ class Interception:
         else:
             taken = self.take(partition, batch, self._clock.wall_ms(), sender)
         if header.attributes & TRANSACTIONAL:
-            check_not_redirected(taken)
+            taken.check_nothing_redirected()
         base_offset, end, redirected = self._redirecting.append(partition, batch, header, taken, now_ms, keyed=keyed)
         places = [(place.topic.name, place.index, offset) for place, offset in redirected]
         for appended in taken.appended:
             appended.call(tuple(places[appended.first : appended.last]))
-        first = Elsewhere(*redirected[0], taken.redirected[0].due_ms) if redirected else None
-        return base_offset, end, first
+        if not redirected:
+            return base_offset, end, None
+        other, offset = redirected[0]
+        return base_offset, end, Elsewhere(other, offset, taken.redirected[0].due_ms)
 
-    def _check(self, name: str, given: memoryview | bytes, taken: memoryview) -> None:
-        """Whether a batch that an interceptor gave can be stored in place of the one it took. Raises BrokerError."""
-        wrong = ""
-        if not isinstance(given, memoryview | bytes | bytearray):
-            wrong = f"{given!r}, expected a batch or a Redirect"
-        elif len(given) < HEADER_BYTES or not is_whole(given):
-            wrong = "bytes that are no whole record batch of format 2 with its checksum"
-        else:
-            header, most = parse_header(given), parse_header(taken).last_offset_delta
-            if header.record_count < 1 or not header.record_count - 1 <= header.last_offset_delta <= most:
-                wrong = "records that the batch did not have"
-        if wrong:
-            self._logger.error("event=interceptor_failed interceptor=%s gave=%s", name, wrong)
-            raise BrokerError(Fault.UNKNOWN_SERVER_ERROR, f"interceptor {name} gave {wrong}")
-
-    def _ask(self, interceptor: PutInterceptor, put: Put, *, waits: bool) -> Slices[memoryview | bytes | Redirect]:
+    def _ask_in_slices(self, interceptor: PutInterceptor, put: Put) -> Slices[memoryview | bytes | Redirect]:
         while True:
             try:
-                if waits and interceptor.in_slices is not None:
+                if interceptor.in_slices is not None:
                     return (yield from interceptor.in_slices(put))
-                return self._ask_at_once(interceptor, put)
+                return self._ask(interceptor, put)
             except NotHereYetError as error:
-                if not waits:
-                    raise
                 load = error.load
             except TakesLongError as error:
-                if not waits:
-                    raise
                 yield from error.steps(put.batch)
                 continue
             yield load
 
-    def _ask_at_once(self, interceptor: PutInterceptor, put: Put) -> memoryview | bytes | Redirect:
+    def _ask(self, interceptor: PutInterceptor, put: Put) -> memoryview | bytes | Redirect:
         try:
             return interceptor.before_put(put)
         except BrokerError:
@@ -237,14 +203,20 @@ class Interception:
             raise BrokerError(Fault.UNKNOWN_SERVER_ERROR, f"{interceptor.name}: {error!r}") from error
 
 
+def _put(
+    partition: Partition, taken: Taken, search: HeaderSearch, interceptor: PutInterceptor, now_ms: int,
+    sender: Sender | None,
+) -> Put | None:  # fmt: skip
+    """What it is asked; None where it has nothing to do with what stays."""
+    kept, name = taken.kept, partition.topic.name
+    if kept is None or not (name.startswith(interceptor.topic_prefixes) or search.finds(taken.body)):
+        return None
+    return Put(name, partition.index, kept, now_ms, sender)
+
+
 def _check_consumed(put: Put, nacked: Nacked) -> Slices[None]:
     """Who hands a record back says where it had it from, and must be one who may read there. Raises BrokerError."""
     for index, topic in enumerate(dict.fromkeys(place[0] for place in nacked.places)):
         if index % TOPICS_AT_ONCE == TOPICS_AT_ONCE - 1:
             yield None
         put.check("read", "topic", topic)
-
-
-def _writable(batch: memoryview | bytes) -> memoryview:
-    view = memoryview(batch)
-    return memoryview(bytearray(view)) if view.readonly else view

@@ -7,7 +7,7 @@ Which of its messages still wait, the partition's pending set says. Nothing here
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batches import batch_body, iter_records, parse_header
@@ -28,12 +28,15 @@ if TYPE_CHECKING:
     from halfmoon.services.waiting.state import AttemptsState
 
 
-class WaitingFrame(NamedTuple):
+class WaitingFrame:
     """Messages that were sent to `origin`, and wait."""
 
-    origin: Origin
-    header: "BatchHeader"
-    batch: "memoryview"
+    __slots__ = ("batch", "header", "origin")
+
+    def __init__(self, origin: Origin, header: BatchHeader, batch: memoryview) -> None:
+        self.origin = origin
+        self.header = header
+        self.batch = batch
 
 
 class WaitingMessages:

@@ -161,6 +161,8 @@ class WaitingQueues:
     def catch_up(self, topic: Topic) -> None:
         """Take in all that stands in a topic's queues, now: somebody asks for one of its messages. Raises
         NotHereYetError, and TakesLongError where there is much, as after a start."""
+        if not self._earlier and self._is_taken_in(topic):
+            return
         if self._left_of(topic) > AT_ONCE:
             raise TakesLongError(lambda _: self._catch_up_in_slices(topic))
         for partition in topic.partitions:
@@ -172,6 +174,14 @@ class WaitingQueues:
                             pass
                 while _now(self.follow(number, at_once=True)):
                     pass
+
+    def _is_taken_in(self, topic: Topic) -> bool:
+        """Whether nothing has come into its queues since."""
+        followed = self.followed
+        for partition in topic.partitions:
+            if partition in followed and followed[partition] < partition.queue.end_offset:
+                return False
+        return True
 
     def _left_of(self, topic: Topic) -> int:
         """Offsets of a topic that are still to be taken in."""

@@ -8,7 +8,7 @@ themselves.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from halfmoon.core.append_types import Piece
 from halfmoon.core.pending import bits_by_queue
@@ -57,21 +57,29 @@ Message = tuple[int, int, int]
 """Where it is: topic number, partition, offset."""
 
 
-class _Piece(NamedTuple):
+class _Piece:
     """One frame of the group."""
 
-    target: "Partition"
-    batch: "memoryview"
-    header: BatchHeader
-    due_ms: int = 0
-    sources: "Sequence[SourceRun]" = ()
-    """The waiting messages that it is made of."""
-    is_redirected: bool = False
-    known: bool = False
+    __slots__ = ("batch", "due_ms", "header", "is_redirected", "known", "sources", "target")
 
-    @property
-    def span(self) -> int:
-        return self.header.last_offset_delta + 1
+    def __init__(
+        self,
+        target: Partition,
+        batch: memoryview,
+        header: BatchHeader,
+        due_ms: int = 0,
+        sources: Sequence[SourceRun] = (),
+        is_redirected: bool = False,
+        known: bool = False,
+    ) -> None:
+        """`sources`: the waiting messages that it is made of."""
+        self.target = target
+        self.batch = batch
+        self.header = header
+        self.due_ms = due_ms
+        self.sources = sources
+        self.is_redirected = is_redirected
+        self.known = known
 
 
 class Redirecting:
@@ -104,17 +112,15 @@ class Redirecting:
         `Appender.append_group`. Raises BrokerError."""
         pieces = self._pieces(partition, batch, header, taken, now_ms)
         completed = self._waiting(taken.complete) if taken.completed is None else taken.completed
-        if max(len(pieces), len(completed), len(taken.cancel), *(len(piece.sources) for piece in pieces)) > MAX_PIECES:
-            raise BrokerError(
-                Fault.INVALID_RECORD, f"a batch can schedule or complete messages of at most {MAX_PIECES} kinds"
-            )
+        cancelled = tuple(dict.fromkeys(taken.cancel))
+        _check_sizes(pieces, completed, cancelled)
         nacked = taken.sent_back
         if nacked is None and taken.nacked is not None:
             nacked = self._sent_back(taken.nacked.group, self._known(taken.nacked.places))
         before: list[control.Any] = []
-        if taken.cancel:
+        if cancelled:
             # Before the pieces: once they are in the log, the batch counts as sent, and does not come again.
-            before.append(self._cancels.cancelled(partition.topic, taken.cancel))
+            before.append(self._cancels.cancelled(partition.topic, cancelled))
         if not pieces:
             for record in before:
                 self._appender.append_control(record)
@@ -126,38 +132,26 @@ class Redirecting:
         base_offset = partition.next_offset if taken.kept is not None else -1
         places = _places(pieces)
         origin = Origin(partition.topic.number, partition.index)
-        also = _runs(completed)
-        end = self._appender.append_group(
-            [
-                Piece(
-                    piece.target,
-                    piece.batch,
-                    piece.header,
-                    Provenance(
-                        None,
-                        (*piece.sources, *(() if part else also)),
-                        None if part else nacked,
-                        None if piece.target is partition else origin,
-                    ),
-                    0 if part else header.record_count,
-                    piece.due_ms,
-                )
-                for part, piece in enumerate(pieces)
-            ],
-            now_ms,
-            before=before,
-            keyed=keyed,
-        )
+        group: list[Piece] = []
+        for piece in pieces:
+            sources, sent_back, original_span = piece.sources, None, 0
+            if not group:
+                sources, sent_back, original_span = (*sources, *_runs(completed)), nacked, header.record_count
+            proof = Provenance(None, tuple(sources), sent_back, None if piece.target is partition else origin)
+            group.append(Piece(piece.target, piece.batch, piece.header, proof, original_span, piece.due_ms))
+        end = self._appender.append_group(group, now_ms, before=before, keyed=keyed)
         if before:
             self._cancels.was_asked()
         self._tell(partition, pieces)
+        redirected: list[tuple[Partition, int]] = []
         for piece, first in zip(pieces, places, strict=True):
             if piece.due_ms:
-                self._queues.waits_in(piece.target, first, piece.span if piece.known else 0)
+                self._queues.waits_in(piece.target, first, _span(piece) if piece.known else 0)
+            if piece.is_redirected:
+                redirected.append((piece.target, first))
         if len(pieces) >= MANY_PIECES:
             # Else those of several batches, which take much more memory than the batches, would meet.
             self._turn.write()
-        redirected = [(piece.target, first) for piece, first in zip(pieces, places, strict=True) if piece.is_redirected]
         return base_offset, end, redirected
 
     def _pieces(
@@ -165,26 +159,20 @@ class Redirecting:
     ) -> list[_Piece]:
         """Of them the first says which producer all are from."""
         pieces: list[_Piece] = []
-
-        def add(target: Partition, made: Buffer, *, own_times: bool = False, **fields: Any) -> None:
-            first = not pieces and header.producer_id >= 0
-            view = memoryview(bytearray(of_producer(made, header) if first else made))
-            set_own_times(view, own=own_times)
-            pieces.append(_Piece(target, view, parse_header(view), **fields))
-
         if taken.kept is batch:
             pieces.append(_Piece(partition, batch, header))
         elif taken.kept is not None:
-            add(partition, taken.kept)
+            made = _made(taken.kept, header, first=True, own_times=False)
+            pieces.append(_Piece(partition, made, parse_header(made)))
         for each in taken.redirected:
-            add(
-                self._target(each), each.batch, due_ms=each.due_ms, is_redirected=True, known=each.known,
-                own_times=each.own_times,
-            )  # fmt: skip
+            made = _made(each.batch, header, first=not pieces, own_times=each.own_times)
+            target = self._target(each)
+            pieces.append(_Piece(target, made, parse_header(made), each.due_ms, (), True, each.known))
         for out in self._released(taken.release) if taken.released is None else taken.released:
             released = out.batch()
             set_log_append_time(memoryview(released), now_ms)
-            add(out.target, released, sources=out.sources())
+            made = _made(released, header, first=not pieces, own_times=False)
+            pieces.append(_Piece(out.target, made, parse_header(made), 0, out.sources()))
         return pieces
 
     def _tell(self, partition: Partition, pieces: Sequence[_Piece]) -> None:
@@ -300,19 +288,46 @@ class Redirecting:
         return topic.partitions[index]
 
 
+def _made(batch: Buffer, like: BatchHeader, *, first: bool, own_times: bool) -> memoryview:
+    """A batch that may be written to. `first`: it says which producer all pieces are from."""
+    made = of_producer(batch, like) if first and like.producer_id >= 0 else batch
+    view = memoryview(made if isinstance(made, bytearray) else bytearray(made))
+    set_own_times(view, own=own_times)
+    return view
+
+
+def _check_sizes(pieces: Sequence[_Piece], completed: Sequence[Message], cancelled: Sequence[bytes]) -> None:
+    """Raises BrokerError(INVALID_RECORD)."""
+    most = max(len(pieces), len(completed), len(cancelled))
+    for piece in pieces:
+        most = max(most, len(piece.sources))
+    if most > MAX_PIECES:
+        raise BrokerError(
+            Fault.INVALID_RECORD, f"a batch can schedule or complete messages of at most {MAX_PIECES} kinds"
+        )
+
+
+def _span(piece: _Piece) -> int:
+    return piece.header.last_offset_delta + 1
+
+
 def _places(pieces: Sequence[_Piece]) -> list[int]:
     """The offsets that the pieces are going to begin at."""
+    if len(pieces) == 1:
+        return [pieces[0].target.next_offset]
     ends: dict[Partition, int] = {}
     found = []
     for piece in pieces:
         first = ends.get(piece.target, piece.target.next_offset)
-        ends[piece.target] = first + piece.span
+        ends[piece.target] = first + _span(piece)
         found.append(first)
     return found
 
 
 def _runs(places: Sequence[Message]) -> tuple[SourceRun, ...]:
     """Of offsets that follow each other, one run."""
+    if not places:
+        return ()
     runs: list[list[int]] = []
     last = [-1, -1, -1, 0]
     for number, index, offset in places:

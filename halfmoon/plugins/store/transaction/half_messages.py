@@ -6,7 +6,7 @@ plugin.py says what is promised. This is compiled (decision 0161), which a modul
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
@@ -26,11 +26,12 @@ from halfmoon.plugin import (
     Redirected,
     Reschedule,
     Scheduled,
+    build_batch,
     build_in_slices,
     check_topic,
     check_topic_name,
-    finish,
     iter_records,
+    rewrite,
     rewrite_in_slices,
     uncompressed,
 )
@@ -108,7 +109,7 @@ class Transactions:
             self._groups[name[0]] += 1
         self._open[name] = place
 
-    def _drop(self, names: Iterable[Name], of_groups: Counter[bytes]) -> None:
+    def _drop(self, names: Iterable[Name], of_groups: Mapping[bytes, int]) -> None:
         """`of_groups`: how many of the names, all of which are known, each group has."""
         for name in names:
             self._open.pop(name, None)
@@ -120,58 +121,41 @@ class Transactions:
     # -- 1: halves ---------------------------------------------------------------------------------------------------
 
     def redirect_halves(self, put: Put) -> memoryview | Redirect:
-        return finish(self.halves_in_slices(put))
+        halves = self._halves(put)
+        kept = rewrite(put.batch, _search, halves.change)
+        return halves.redirect(kept, build_batch(halves.rows)) if halves.rows else Redirect(kept)
 
     def halves_in_slices(self, put: Put) -> Generator[Any, Any, memoryview | Redirect]:
-        rows: list[Row] = []
-        names: dict[Name, None] = {}
-        groups: set[bytes] = set()
-        """That the client may speak for."""
+        halves = self._halves(put)
+        kept = yield from rewrite_in_slices(put.batch, _search, halves.change)
+        return halves.redirect(kept, (yield from build_in_slices(halves.rows))) if halves.rows else Redirect(kept)
+
+    def _halves(self, put: Put) -> _Halves:
         if self._ctx.topic_configs(END_TOPIC) is None:
             self._ctx.create_topic(END_TOPIC, {}, 1)
         self._ctx.catch_up(HALF_TOPIC)
+        return _Halves(self, put, self._settings.timeout_ms)
 
-        def change(index: int, record: Record) -> Record | None:
-            found = dict(record.headers)
-            if (found.get(HALF) or b"").lower() != b"true":
-                return record
-            name = _name(index, found)
-            if name[0] not in groups:
-                put.check("write", "transactional_id", name[0].decode())
-                groups.add(name[0])
-            if name in self._open or name in names:  # sent again by a producer that had no answer
-                return None
-            if len(rows) == MOST_MESSAGES:
-                raise BrokerError(Fault.INVALID_RECORD, f"a batch has at most {MOST_MESSAGES} half messages")
-            kept = tuple(
-                header
-                for header in record.headers
-                if header[0] not in _NOT_KEPT and not header[0].startswith("halfmoon.")
-            )
-            names[name] = None
-            rows.append((record.key, record.value, record.timestamp, kept))
-            return None
+    def is_open(self, name: Name) -> bool:
+        return name in self._open
 
-        kept = yield from rewrite_in_slices(put.batch, _search, change)
-        if not rows:
-            return Redirect(kept)
-        batch = yield from build_in_slices(rows)
-        half = Redirected(HALF_TOPIC, 0, batch, put.now_ms + self._settings.timeout_ms, known=True)
+    def are_unknown(self, names: Collection[Name]) -> bool:
+        """Whether none of them is open."""
+        return self._open.keys().isdisjoint(names)
 
-        def appended(places: tuple[Place, ...]) -> None:
-            ((topic, partition, first),) = places
-            # None of them is known: see `holds`.
-            self._open.update((name, (topic, partition, offset)) for offset, name in enumerate(names, first))
-            self._groups.update(group for group, _ in names)
-            self.counts["prepared"] += len(names)
-            self._make_check_topics(names)
-
-        return Redirect(kept, (half,), appended=appended, holds=lambda: self._open.keys().isdisjoint(names))
+    def took(self, names: Collection[Name], place: Place) -> None:
+        """Half messages of these names, none of which is known, wait from this place on."""
+        topic, partition, first = place
+        for offset, name in enumerate(names, first):
+            self._open[name] = (topic, partition, offset)
+            self._groups[name[0]] += 1
+        self.counts["prepared"] += len(names)
+        self._make_check_topics(names)
 
     def _make_check_topics(self, names: Iterable[Name]) -> None:
         """With the first half message of a group: who subscribes to its check topic would learn of it much later than
         of the first check. That makes those that are not made here."""
-        for group in islice(dict.fromkeys(group for group, _ in names), MOST_CHECK_TOPICS):
+        for group in islice(dict.fromkeys([name[0] for name in names]), MOST_CHECK_TOPICS):
             topic = check_topic(group.decode())
             if self._ctx.topic_configs(topic) is None:
                 with suppress(BrokerError):  # there are too many topics
@@ -188,61 +172,51 @@ class Transactions:
     # -- 2: ends -----------------------------------------------------------------------------------------------------
 
     def end(self, put: Put) -> memoryview | Redirect:
-        return finish(self.ends_in_slices(put))
+        if put.topic != END_TOPIC:
+            return put.batch
+        ends = _Ends(self, put)
+        for index, record in enumerate(iter_records(put.batch)):
+            ends.add(index, record)
+        self._ctx.catch_up(HALF_TOPIC)
+        for name in ends.ended:
+            ends.find(name)
+        return ends.redirect()
 
     def ends_in_slices(self, put: Put) -> Generator[Any, Any, memoryview | Redirect]:
         if put.topic != END_TOPIC:
             return put.batch
-        ended: dict[Name, bool] = {}
-        groups: set[bytes] = set()
-        """That the client may speak for."""
+        ends = _Ends(self, put)
         batch = yield lambda: uncompressed(put.batch)
         for index, record in enumerate(iter_records(batch)):
             if index % SLICE == SLICE - 1:
                 yield None
-            if index == MOST_MESSAGES:
-                raise BrokerError(Fault.INVALID_RECORD, f"at most {MOST_MESSAGES} half messages are ended in one batch")
-            found = dict(record.headers)
-            name = _name(index, found)
-            if name[0] not in groups:
-                put.check("write", "transactional_id", name[0].decode())
-                groups.add(name[0])
-            state = (found.get(STATE) or b"").lower()
-            if state not in (COMMIT, ROLLBACK, UNKNOWN):
-                raise BrokerError(
-                    Fault.INVALID_RECORD,
-                    f"record {index}: header {STATE} is {state[:40]!r}, not commit, rollback or unknown",
-                )
-            if state != UNKNOWN:
-                ended.setdefault(name, state == COMMIT)
+            ends.add(index, record)
         self._ctx.catch_up(HALF_TOPIC)
-        places: dict[Name, Place] = {}
-        of_groups: Counter[bytes] = Counter()
-        for index, name in enumerate(ended):
+        for index, name in enumerate(ends.ended):
             if index % SLICE == SLICE - 1:
                 yield None
-            place = self._open.get(name)
-            if place is not None and self._ctx.is_scheduled(*place):
-                places[name] = place
-                of_groups[name[0]] += 1
+            ends.find(name)
+        return ends.redirect()
 
-        release = tuple(place for name, place in places.items() if ended[name])
-        complete = tuple(place for name, place in places.items() if not ended[name])
+    def place_of(self, name: Name) -> Place | None:
+        """Where the half message of this name waits."""
+        place = self._open.get(name)
+        return place if place is not None and self._ctx.is_scheduled(*place) else None
 
-        def appended(_: tuple[Place, ...]) -> None:
-            self._drop(places, of_groups)
-            self.counts["committed"] += len(release)
-            self.counts["rolled_back"] += len(complete)
-            if len(places) < len(ended):
-                self._ctx.count("unknown_ends", len(ended) - len(places))
+    def are_at(self, places: Mapping[Name, Place]) -> bool:
+        """Whether these half messages are still there."""
+        return all(map(eq, map(self._open.get, places), places.values()))
 
-        return Redirect(
-            None,
-            release=release,
-            complete=complete,
-            appended=appended,
-            holds=lambda: all(map(eq, map(self._open.get, places), places.values())),
-        )
+    def ended(self, places: Mapping[Name, Place], committed: int, unknown: int) -> None:
+        """These have ended, so many of them with a commit; `unknown`: other ends that were said, of nothing."""
+        of_groups: dict[bytes, int] = {}
+        for group, _ in places:
+            of_groups[group] = of_groups.get(group, 0) + 1
+        self._drop(places, of_groups)
+        self.counts["committed"] += committed
+        self.counts["rolled_back"] += len(places) - committed
+        if unknown:
+            self._ctx.count("unknown_ends", unknown)
 
     # -- 3, 4: checks ------------------------------------------------------------------------------------------------
 
@@ -252,12 +226,114 @@ class Transactions:
         age_ms = settings.timeout_ms + message.attempts * settings.check_interval_ms
         if name is None or message.attempts >= settings.check_max or age_ms >= settings.max_age_ms:
             if name in self._open:
-                self._drop([name], Counter([name[0]]))
+                self._drop([name], {name[0]: 1})
             self.counts["given_up"] += 1
             return Complete(GIVEN_UP_TOPIC, ((CHECK_TIMES, b"%d" % message.attempts), *_real_topic(message)))
         self.counts["checked"] += 1
         headers = ((CHECK_TIMES, b"%d" % (message.attempts + 1)), *_real_topic(message))
         return Reschedule(message.now_ms + settings.check_interval_ms, check_topic(name[0].decode()), headers)
+
+
+class _Halves:
+    """The half messages of one batch."""
+
+    def __init__(self, transactions: Transactions, put: Put, timeout_ms: int) -> None:
+        self._transactions = transactions
+        self._put = put
+        self._due_ms = put.now_ms + timeout_ms
+        self.rows: list[Row] = []
+        self._names: dict[Name, None] = {}
+        self._groups: set[bytes] = set()
+        """That the client may speak for."""
+
+    def change(self, index: int, record: Record) -> Record | None:
+        """As of `rewrite`. Raises BrokerError."""
+        found = dict(record.headers)
+        if (found.get(HALF) or b"").lower() != b"true":
+            return record
+        name = _name(index, found)
+        if name[0] not in self._groups:
+            self._put.check("write", "transactional_id", name[0].decode())
+            self._groups.add(name[0])
+        if name in self._names or self._transactions.is_open(name):  # sent again by a producer that had no answer
+            return None
+        if len(self.rows) == MOST_MESSAGES:
+            raise BrokerError(Fault.INVALID_RECORD, f"a batch has at most {MOST_MESSAGES} half messages")
+        kept: list[tuple[str, bytes | None]] = []
+        for header in record.headers:
+            if header[0] not in _NOT_KEPT and not header[0].startswith("halfmoon."):
+                kept.append(header)
+        self._names[name] = None
+        self.rows.append((record.key, record.value, record.timestamp, tuple(kept)))
+        return None
+
+    def redirect(self, kept: memoryview | bytes | None, batch: bytes) -> Redirect:
+        """`batch`: of `rows`."""
+        half = Redirected(HALF_TOPIC, 0, batch, self._due_ms, known=True)
+        return Redirect(kept, (half,), appended=self._appended, holds=self._holds)
+
+    def _appended(self, places: tuple[Place, ...]) -> None:
+        self._transactions.took(self._names, places[0])
+
+    def _holds(self) -> bool:
+        return self._transactions.are_unknown(self._names)
+
+
+class _Ends:
+    """What one batch says of half messages."""
+
+    def __init__(self, transactions: Transactions, put: Put) -> None:
+        self._transactions = transactions
+        self._put = put
+        self.ended: dict[Name, bool] = {}
+        """Whether it is committed: the first end counts."""
+        self._groups: set[bytes] = set()
+        """That the client may speak for."""
+        self._places: dict[Name, Place] = {}
+        """Of those that are open."""
+        self._release: list[Place] = []
+        self._complete: list[Place] = []
+
+    def add(self, index: int, record: Record) -> None:
+        """Raises BrokerError(INVALID_RECORD)."""
+        if index == MOST_MESSAGES:
+            raise BrokerError(Fault.INVALID_RECORD, f"at most {MOST_MESSAGES} half messages are ended in one batch")
+        found = dict(record.headers)
+        name = _name(index, found)
+        if name[0] not in self._groups:
+            self._put.check("write", "transactional_id", name[0].decode())
+            self._groups.add(name[0])
+        state = (found.get(STATE) or b"").lower()
+        if state not in (COMMIT, ROLLBACK, UNKNOWN):
+            raise BrokerError(
+                Fault.INVALID_RECORD,
+                f"record {index}: header {STATE} is {state[:40]!r}, not commit, rollback or unknown",
+            )
+        if state != UNKNOWN:
+            self.ended.setdefault(name, state == COMMIT)
+
+    def find(self, name: Name) -> None:
+        """Look for the half message of one that has ended."""
+        place = self._transactions.place_of(name)
+        if place is not None:
+            self._places[name] = place
+            (self._release if self.ended[name] else self._complete).append(place)
+
+    def redirect(self) -> Redirect:
+        return Redirect(
+            None,
+            release=tuple(self._release),
+            complete=tuple(self._complete),
+            appended=self._appended,
+            holds=self._holds,
+        )
+
+    def _appended(self, _: tuple[Place, ...]) -> None:
+        places = self._places
+        self._transactions.ended(places, len(self._release), len(self.ended) - len(places))
+
+    def _holds(self) -> bool:
+        return self._transactions.are_at(self._places)
 
 
 def _real_topic(message: Scheduled) -> Headers:
