@@ -14,8 +14,9 @@ All of it is derived: while the service is off frames are flagged all the same, 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from halfmoon.core import clean_files
@@ -46,6 +47,8 @@ STRETCH_BYTES: Final = 256 << 20
 """So much of the log becomes a file, however little is in it: what has none yet is scanned after a crash."""
 FORGOTTEN = 20_000
 """Numbers that are left behind before memory is given back."""
+MOST_COMING: Final = 10_000
+"""Frames that are still to be taken in, the latest, in which somebody who looks for a key finds it all the same."""
 TAKEN: Final = 4
 """Frames that are looked into between two pauses: each may take half a millisecond, …"""
 KNOWN_SHARE: Final = 0.1
@@ -221,11 +224,12 @@ class KeyIndex:
         """A function for a thread that gives the log positions of frames that may have one of these, the newest first,
         stored between the two times (Unix ms) or a little earlier or later."""
         wanted = list(hashes)
+        coming = self._coming(wanted)
         stretches = [stretch for stretch in (self._tail, self._rebuilt) if stretch is not None]
         files = self._files.between(from_ms, to_ms)
 
         def search() -> list[int]:
-            found: set[int] = set()
+            found = coming
             for hashed in wanted:
                 for stretch in stretches:  # to which entries are only ever added
                     found |= stretch.find(hashed)
@@ -234,6 +238,18 @@ class KeyIndex:
             return sorted(found, reverse=True)
 
         return search
+
+    def _coming(self, wanted: Sequence[int]) -> set[int]:
+        """Those that are visible and were looked into, and are still to be taken into the index: who asks for what was
+        acknowledged a moment ago finds it."""
+        upto = self._turn.dispatch.position
+        found: set[int] = set()
+        for position, (_, hashes) in islice(reversed(self._hashed.items()), MOST_COMING):
+            if position < upto:
+                for hashed in wanted:
+                    if hashed in hashes:
+                        found.add(position)
+        return found
 
     def find_key(self, topic_number: int, key: bytes) -> Callable[[], list[int]]:
         """As `find`, for one key of a topic."""

@@ -156,6 +156,24 @@ def test_it_is_the_same_after_a_restart(fs: FaultyFileSystem, clock: VirtualCloc
     assert {key: places(again, "t", key) for key in expected} == expected
 
 
+def test_what_is_visible_is_found_before_the_index_has_come_to_it(broker: BareNode) -> None:
+    broker.create_topic("t", 1)
+    number = partition_of(broker, "t").topic.number
+
+    def found(key: bytes) -> list[tuple[str, int]]:
+        return [_at(broker, position) for position in broker.key_index.find_key(number, key)()]
+
+    send(broker, "t", (b"v", {"KEYS": "k"}))
+    assert found(b"k") == [], "it is not visible"
+    turn(broker)
+    assert not broker.key_index.covers(broker.log.end)
+    assert found(b"k") == [("t", 0)]
+    assert found(b"other") == []
+    relay(broker)
+    assert broker.key_index.covers(broker.log.end)
+    assert found(b"k") == [("t", 0)]
+
+
 def test_a_clean_restart_scans_nothing(fs: FaultyFileSystem, clock: VirtualClock) -> None:
     broker = reopen(fs, clock)
     broker.create_topic("t", 1)
