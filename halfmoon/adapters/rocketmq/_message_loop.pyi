@@ -1,7 +1,7 @@
 from collections.abc import Sequence
+from typing import Any
 
 from halfmoon.adapters.rocketmq.message_loop import Fixed, Read, Tails
-from halfmoon.core.catalog.topics import Partition
 
 def write(
     body: bytes,
@@ -14,7 +14,7 @@ def write(
     prepared: Sequence[int],
     fixed: Fixed,
     tails: Tails,
-    partition: Partition,
+    partition: Any,
     read: Read,
     sizes: list[int],
     offsets: list[int],

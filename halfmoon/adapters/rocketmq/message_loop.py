@@ -10,16 +10,13 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from halfmoon.adapters.rocketmq.drawing import UNIQ_KEY
 from halfmoon.core.gil import EVERY, let_others_run
 from halfmoon.core.records.record_codec import MalformedError, varint, varlong
 from halfmoon.remoting import properties
 from halfmoon.remoting.message import crc32
-
-if TYPE_CHECKING:
-    from halfmoon.core.catalog.topics import Partition
 
 _UNIQ: Final = b"\x10" + UNIQ_KEY
 """How a record's headers begin whose first is UNIQ_KEY."""
@@ -33,18 +30,18 @@ _pack_int16: Final = struct.Struct(">h").pack
 Tail = tuple[bytes, int, int, bytes, int | None, int]
 """What a record's headers but UNIQ_KEY read as: properties, flag, system flags, born host (packed), born time (Unix ms;
 None: the record's timestamp), how often it was consumed again."""
-Tails = dict[tuple[bytes, bytes | None, "Partition"], Tail]
+Tails = dict[tuple[bytes, bytes | None, Any], Tail]
 """Those that are remembered: by the bytes of the headers, the record's key and the partition."""
 Fixed = tuple[int, int, int, int, bytes, bytes]
 """What all messages of a batch share: magic, queue id, the queue's number as the upper bits of physical offsets, system
 flags, what stands behind the born host, and what stands behind the body but for the properties."""
-Read = Callable[[bytes, int, int, int, "Partition", bytes, bool], Tail]
+Read = Callable[[bytes, int, int, int, Any, bytes, bool], Tail]
 """(body, where the record begins, its index, base timestamp, partition, the bytes of its headers but UNIQ_KEY, whether
 that was the first of them) → what they read as."""
 Write = Callable[
     [
-        bytes, int, int, int, int, Sequence[int] | None, Sequence[int] | None, Sequence[int], Fixed, Tails, "Partition",
-        Read, list[int], list[int],
+        bytes, int, int, int, int, Sequence[int] | None, Sequence[int] | None, Sequence[int], Fixed, Tails, Any, Read,
+        list[int], list[int],
     ],
     bytes,
 ]  # fmt: skip
@@ -65,7 +62,7 @@ def write_in_python(
     prepared: Sequence[int],
     fixed: Fixed,
     tails: Tails,
-    partition: Partition,
+    partition: Any,
     read: Read,
     sizes: list[int],
     offsets: list[int],
