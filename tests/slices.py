@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from halfmoon.core.catalog import snapshot
+from halfmoon.services.common.encoded import EncodedLater
 from halfmoon.services.groups.state import GroupsState
 
 SMALL = {
@@ -20,6 +21,7 @@ SMALL = {
     "halfmoon.core.retention.SLICE_COST": 2,
     "halfmoon.core.retention.LIVES_COST": 1,
     "halfmoon.services.groups.state.ENCODED_AT_ONCE": 1,
+    "halfmoon.services.groups.state.GROUPS_AT_ONCE": 1,
 }
 
 _take = snapshot.take
@@ -36,12 +38,20 @@ def small_slices() -> Iterator[None]:
 def _checked_take(*given: Any, again: bool = False, **more: Any) -> bytes:
     data = _take(*given, again=again, **more)
     groups = [section for section in given[0].sections if isinstance(section, GroupsState)]
+    arrays: list[EncodedLater[str]] = [
+        array for section in groups for array in (section._whole, section._saved_groups, section._saved_consumer_groups)
+    ]
     known = [section._encoded for section in groups]
+    elements = [array._elements for array in arrays]
     for section in groups:
         section._encoded = {group: dict.fromkeys(topics) for group, topics in section._encoded.items()}
+    for array in arrays:
+        array._elements = dict.fromkeys(array._elements)
     assert not again or data == _take(*given, **more), "something has changed, and did not say so"
     for section, saved in zip(groups, known, strict=True):
         section._encoded = saved
+    for array, those in zip(arrays, elements, strict=True):
+        array._elements = those
     return data
 
 

@@ -1,8 +1,8 @@
 """When index tails are closed, and with which snapshot of the catalog.
 
 A freeze ends the tails at the end of the log; what they held becomes an index file. With most of them goes a
-checkpoint: the catalog as it is there. With more than `snapshot.MANY` partitions, what has changed is encoded in slices
-before, so that the moment itself is short.
+checkpoint: the catalog as it is there. What has changed is encoded in slices before, so that the moment itself is
+short.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Checkpoints:
             or (self._turn.dispatch.rows >= CHECKPOINT_BATCHES and self._clock.mono_ms() >= self._due_ms)
         ):
             self.prepare()
-        elif self._has_many:
+        else:
             self._prepare_head()
 
     @property
@@ -78,16 +78,11 @@ class Checkpoints:
         if self._log.end > self._planned:
             self.prepare()
 
-    @property
-    def _has_many(self) -> bool:
-        return len(self._catalog.by_queue_number) > snapshot.MANY
-
     def prepare(self) -> None:
         """Freeze, or do a slice of what has to be done before."""
         begun_ms = self._clock.mono_ms()
         if self._preparing is None:
-            wants = self._has_many and begun_ms >= self._due_ms
-            self._preparing = snapshot.prepared(self._catalog) if wants else iter(())
+            self._preparing = snapshot.prepared(self._catalog) if begun_ms >= self._due_ms else iter(())
         if next(self._preparing, _OVER) is _OVER:
             self._preparing = None
             self._freeze()
@@ -99,6 +94,8 @@ class Checkpoints:
         log = self._log
         last = log.segments[-1] if log.segments else None
         if last is None or (last.end - log.end) * NEARLY_FULL > last.end - last.start:
+            return
+        if not snapshot.is_large(self._catalog):
             return
         if next(self._preparing_head, _OVER) is _OVER:
             self._preparing_head = snapshot.prepared(self._catalog)

@@ -27,6 +27,8 @@ from halfmoon.errors import BrokerError, Fault, LeaseLostError, StorageError
 
 _Waiting = tuple[int, Callable[[BrokerError | None], None]]
 _position: Final = itemgetter(0)
+ANSWERED_AT_ONCE: Final = 1_000
+"""Each is sent by a system call of its own, if all are of different clients: 5 to 10 ms."""
 
 
 class Follower(Protocol):
@@ -53,6 +55,11 @@ class Turn:
         """Called when something was appended that `write` has not seen, at most once per write."""
         self._waiting: deque[_Waiting] = deque()
         """Sorted by position."""
+        self._is_late = False
+        """`on_late` was called."""
+        self.on_late: Callable[[], object] | None = None
+        """Called where more answers are due than leave at once: `answer_late` is to be called in a while. None: all
+        leave at once."""
         self._after_write: list[Callable[[], None]] = []
         self.follower: Follower | None = None
         """Told of each turn, also those without batches."""
@@ -111,6 +118,8 @@ class Turn:
             except OSError as failure:
                 error = failure
             self.finish_sync(job, error)
+            while self._waiting and self._waiting[0][0] <= self.durable_position:
+                self.answer_late()
         if self._log.failed is not None:
             raise StorageError(str(self._log.failed))
 
@@ -123,13 +132,7 @@ class Turn:
         while unseen and unseen[0].position < upto:
             batches.append(unseen.popleft())
         self.dispatch.run(batches, upto, arrivals)
-        waiting = self._waiting
-        while waiting and waiting[0][0] <= upto:
-            callback = waiting.popleft()[1]
-            try:  # not by `_call`, which costs as much as a short callback
-                callback(None)
-            except Exception:
-                self._callback_failed()
+        self._answer(upto)
         if self.follower is not None:
             self._call(self.follower.arrived, upto)
         if batches:
@@ -145,6 +148,27 @@ class Turn:
                     arrived(arrivals)
                 except Exception:
                     self._callback_failed()
+
+    def _answer(self, upto: int) -> None:
+        waiting, on_late = self._waiting, self.on_late
+        left = len(waiting) if on_late is None else ANSWERED_AT_ONCE
+        while waiting and waiting[0][0] <= upto:
+            if not left and on_late is not None:
+                if not self._is_late:
+                    self._is_late = True
+                    on_late()
+                return
+            left -= 1
+            callback = waiting.popleft()[1]
+            try:  # not by `_call`, which costs as much as a short callback
+                callback(None)
+            except Exception:
+                self._callback_failed()
+
+    def answer_late(self) -> None:
+        """Send answers that are due and were too many to leave at once; `on_late` is called if some are left."""
+        self._is_late = False
+        self._answer(self.durable_position)
 
     def unseen_place(self, partition: Partition, offset: int) -> Place | None:
         """Of the batch with this offset, where it is appended and not visible yet. It can be read from now on. Raises

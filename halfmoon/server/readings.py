@@ -21,6 +21,7 @@ from halfmoon.hooks.errors import PluginErrors
 from halfmoon.hooks.guard import Guard
 from halfmoon.server.build import build
 from halfmoon.server.catalogue import NARROW, OF_GROUPS, WIDE
+from halfmoon.services.groups.names import GroupListing
 from halfmoon.services.groups.service import GroupService
 
 if TYPE_CHECKING:
@@ -354,7 +355,7 @@ async def _topic(topic: Topic, slices: _Slices) -> TopicReading:
 
 async def _read_groups(node: assembly.Node, readings: Readings, slices: _Slices) -> None:
     states: Counter[str] = Counter()
-    for listed in node.group_names.list():
+    for listed in (await _groups(node, slices)).values():
         states[listed.state] += 1
         described = node.groups.describe(listed.group)
         if described is not None:  # it may have gone while the loop turned
@@ -363,6 +364,17 @@ async def _read_groups(node: assembly.Node, readings: Readings, slices: _Slices)
         await slices.breathe()
     for state, count in states.items():
         readings.put("halfmoon_groups", count, state)
+
+
+async def _groups(node: assembly.Node, slices: _Slices) -> dict[str, GroupListing]:
+    looking = node.group_names.found_slices()
+    while True:
+        try:
+            next(looking)
+        except StopIteration as done:
+            found: dict[str, GroupListing] = done.value
+            return found
+        await slices.breathe()
 
 
 async def _progress(node: assembly.Node, group: str, slices: _Slices) -> list[tuple[str, int, int, int]]:

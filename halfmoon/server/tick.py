@@ -184,6 +184,7 @@ class Ticker:
         kernel = self._kernel
         kernel.turn.on_dirty = self._schedule
         kernel.on_handled = self._handled
+        kernel.turn.on_late = lambda: self.loop.call_soon(kernel.turn.answer_late)
         kernel.timers.on_deadline = self._arm
         wake_in_turns(kernel.hold, self._turns)
         self._arm_next(0)

@@ -13,6 +13,8 @@ from halfmoon.core.catalog import snapshot
 from halfmoon.core.retention import due_start
 from halfmoon.core.storage.log_files import segment_path
 from halfmoon.errors import BrokerError
+from halfmoon.schema import control
+from halfmoon.schema.control import Committed
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import SEGMENT, VirtualClock, jobs, open_broker, partition_of, read_all, send, sync, turn, values
@@ -253,6 +255,26 @@ def test_a_checkpoint_is_prepared_in_slices(fs: FaultyFileSystem, clock: Virtual
     again = open_broker(fs.kill(), clock)
     assert again.report.snapshot_position == found.position
     assert values(again, "wide") == [b"v", b"more"]
+
+
+def test_a_checkpoint_of_many_groups_is_prepared_in_slices(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    """However few partitions there are."""
+    broker = open_broker(fs, clock, segment_bytes=8 << 20, index_checkpoint_bytes=8 << 20)
+    topic, _ = broker.create_topic("t", 1)
+    for number in range(3_500):
+        committed = [(topic.number, 0, Committed(number, -1, "", 0))]
+        broker.append_control(control.OffsetsCommitted(f"g{number}", committed))
+    clock.now_ms += 2 * checkpoints.CHECKPOINT_INTERVAL_MS
+    broker.housekeeping.freeze()
+    broker.write()
+    sync(broker)
+    names = []
+    while not (found := snapshot.load(fs)) or not found.position:
+        names.append(begun(broker))
+    assert names.count("preparing a checkpoint") == 3
+    again = open_broker(fs.kill(), clock)
+    assert again.report.snapshot_position == found.position
+    assert again.groups.offsets("g3499")[partition_of(again, "t")].offset == 3_499
 
 
 def test_the_head_of_the_next_segment_is_prepared_while_there_is_room_yet(clock: VirtualClock, wide: BareNode) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from halfmoon.core.features import Arrivals
 from halfmoon.core.hold import Held
+from halfmoon.core.turn import ANSWERED_AT_ONCE
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker, partition_of, send, sync
@@ -47,3 +48,35 @@ def test_one_who_raises_keeps_nobody_from_an_arrival(broker: BareNode, caplog: p
     assert len(broker.hold) == 0
     assert {record.getMessage() for record in caplog.records} == {"event=callback_failed"}
     assert len(caplog.records) == 6
+
+
+def test_very_many_answers_leave_one_part_after_the_other(broker: BareNode) -> None:
+    turn = broker.kernel.turn
+    turn.flush()
+    asked: list[int] = []
+    told: list[int] = []
+    turn.on_late = lambda: asked.append(len(told))
+    for number in range(2 * ANSWERED_AT_ONCE + 3):
+        position = send(broker, "t", b"v").position
+        turn.when_durable(position, lambda error, number=number: told.append(number))  # type: ignore[misc]
+    broker.write()
+    sync(broker)
+    assert (len(told), asked) == (ANSWERED_AT_ONCE, [ANSWERED_AT_ONCE])
+    turn.answer_late()
+    assert asked == [ANSWERED_AT_ONCE, 2 * ANSWERED_AT_ONCE]
+    send(broker, "t", b"more")
+    broker.write()
+    sync(broker)  # its answers are those that were late
+    assert told == list(range(2 * ANSWERED_AT_ONCE + 3))
+    turn.answer_late()
+    assert len(asked) == 2
+
+
+def test_at_a_stop_all_answers_leave(broker: BareNode) -> None:
+    turn = broker.kernel.turn
+    turn.on_late = lambda: None
+    told: list[object] = []
+    for _ in range(3 * ANSWERED_AT_ONCE):
+        turn.when_durable(send(broker, "t", b"v").position, told.append)
+    turn.flush()
+    assert told == [None] * 3 * ANSWERED_AT_ONCE

@@ -49,7 +49,8 @@ PATH = "checkpoint"
 PART_BYTES = 256 << 10
 """Most bytes of one part in the log. All parts stand in one segment, which is made large enough."""
 MANY = 5_000
-"""Partitions. Fewer are encoded in one turn (2 µs each); of more, what has changed is encoded before (`prepared`)."""
+"""Partitions, groups and the like. Fewer are encoded in one turn (2 µs each); of more, what has changed is encoded
+before also for the next segment's head (`prepared`)."""
 SLICE = 1_000
 _LOOKED_AT = 20_000
 """Partitions that a slice of `prepared` encodes, and looks at: about two milliseconds, and one."""
@@ -145,6 +146,11 @@ def _save(partition: Partition) -> None:
     partition.saved = partition.saved_at_head = encode(_partition(partition, producers=True))
     if partition.producers is not None:
         partition.saved_at_head = encode(_partition(partition, producers=False))
+
+
+def is_large(catalog: Catalog) -> bool:
+    """Whether much is to be encoded."""
+    return len(catalog.by_queue_number) + sum([section.size() for section in catalog.sections]) > MANY
 
 
 def prepared(catalog: Catalog) -> Iterator[None]:

@@ -145,6 +145,11 @@ class GroupNames:
 
     def list_slices(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> Pauses[Listings]:
         """The same in slices."""
+        found = yield from self.found_slices(states, types)
+        return [found[name] for name in sorted(found)]
+
+    def found_slices(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> Pauses[dict[str, GroupListing]]:
+        """The same in no order: to sort 100,000 names takes 30 ms."""
         types = [each.lower() for each in types]
         wanted = {state.lower() for state in states}
         found: dict[str, GroupListing] = {}
@@ -154,7 +159,7 @@ class GroupNames:
                     found[listing.group] = listing
                 if not at % EVERY:
                     yield None
-        return [found[name] for name in sorted(found)]
+        return found
 
     def delete(self, group: str) -> int:
         """Remove a group and its offsets; returns the log position to wait for. Raises BrokerError."""

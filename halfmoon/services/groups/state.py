@@ -15,6 +15,7 @@ from halfmoon.schema import control
 from halfmoon.schema.control import Committed
 from halfmoon.schema.groups import ConsumerGroupChange, GroupRecord
 from halfmoon.schema.snapshot import array_head, encode
+from halfmoon.services.common.encoded import EncodedLater
 from halfmoon.services.groups.consumer.persisted import PersistedGroup
 
 GroupOffsets = dict[tuple[int, int], Committed]
@@ -25,6 +26,9 @@ CommitWatcher = Callable[[str, GroupOffsets, GroupOffsets, bool], None]
 
 ENCODED_AT_ONCE = 10_000
 """Offsets, for a snapshot: about three milliseconds. A group's own in one topic are encoded at once."""
+
+GROUPS_AT_ONCE = 500
+"""The same of groups with members: of consumer groups, each may have a thousand of them."""
 
 _number = itemgetter(0)
 
@@ -58,6 +62,10 @@ class GroupsState(CatalogSection):
         """Topic number → groups with offsets in it, and how many: a deleted topic is not looked for in all of them."""
         self._encoded: dict[str, dict[int, bytes | None]] = {}
         """Group → its topics' numbers → how the last snapshot told its offsets in it; None: they have changed since."""
+        self._whole = EncodedLater(self._saved)
+        """Of groups with offsets."""
+        self._saved_groups: EncodedLater[str] = EncodedLater(lambda name: encode(self.groups[name]))
+        self._saved_consumer_groups = EncodedLater(self._saved_consumer_group)
 
     def apply(self, record: control.Record) -> None:
         if isinstance(record, control.OffsetsCommitted):
@@ -65,21 +73,32 @@ class GroupsState(CatalogSection):
         elif isinstance(record, control.OffsetsDeleted):
             self._delete_offsets(record)
         elif isinstance(record, control.GroupSaved):
-            self.groups[record.record.group] = record.record, record.wall_ms
-            self.consumer_groups.pop(record.record.group, None)
+            name = record.record.group
+            self.groups[name] = record.record, record.wall_ms
+            self._saved_groups.changed(name)
+            self._forget_consumer_group(name)
         elif isinstance(record, control.ConsumerGroupSaved):
             name = record.change.group
             group = self.consumer_groups.get(name)
             if group is None:
                 group = self.consumer_groups[name] = PersistedGroup(name)
             group.apply(record.change, record.wall_ms)
-            self.groups.pop(name, None)
+            self._saved_consumer_groups.changed(name)
+            self._forget_group(name)
         elif isinstance(record, control.GroupDeleted):
-            self.groups.pop(record.group, None)
-            self.consumer_groups.pop(record.group, None)
+            self._forget_group(record.group)
+            self._forget_consumer_group(record.group)
             for number, _ in self.offsets.get(record.group, ()):
                 self._uncount(record.group, number)
             self._drop(record.group)
+
+    def _forget_group(self, name: str) -> None:
+        self.groups.pop(name, None)
+        self._saved_groups.drop(name)
+
+    def _forget_consumer_group(self, name: str) -> None:
+        self.consumer_groups.pop(name, None)
+        self._saved_consumer_groups.drop(name)
 
     def commit(self, group: str, entries: Iterable[tuple[int, int, Committed]], *, reset: bool = False) -> None:
         """These offsets are committed. `reset`: by somebody who is no member of the group. Topics that are gone do not
@@ -96,6 +115,7 @@ class GroupsState(CatalogSection):
         if not known:
             return
         self._encoded.setdefault(group, {}).update(dict.fromkeys(numbers - gone))
+        self._whole.changed(group)
         offsets = self.offsets.setdefault(group, {})
         for watch in self.on_commit:
             watch(group, known, offsets, reset)
@@ -113,6 +133,7 @@ class GroupsState(CatalogSection):
         groups[group] -= 1
         if not groups[group]:
             del groups[group], self._encoded[group][number]
+            self._whole.changed(group)
             if not groups:
                 del self._in_topic[number]
 
@@ -123,6 +144,7 @@ class GroupsState(CatalogSection):
         for place in record.entries:
             if offsets.pop(place, None) is not None:
                 self._encoded[record.group][place[0]] = None
+                self._whole.changed(record.group)
                 self._uncount(record.group, place[0])
         if not offsets:
             self._drop(record.group)
@@ -130,6 +152,7 @@ class GroupsState(CatalogSection):
     def topic_deleted(self, number: int, partitions: int) -> None:
         for group, count in self._in_topic.pop(number, {}).items():
             del self._encoded[group][number]
+            self._whole.changed(group)
             offsets = self.offsets[group]
             for place in _places(offsets, number, partitions, count):
                 del offsets[place]
@@ -140,17 +163,19 @@ class GroupsState(CatalogSection):
         """It has no offsets."""
         self.offsets.pop(group, None)
         self._encoded.pop(group, None)
+        self._whole.drop(group)
 
     def save(self, slot: str) -> object:
         if slot == "offsets":
-            return [msgspec.Raw(self._saved(group)) for group in self.offsets]
-        if slot == "groups":
-            return list(self.groups.values())
-        return [(group.whole(), group.saved_ms) for group in self.consumer_groups.values()]
+            return self._whole.raw()
+        return self._saved_groups.raw() if slot == "groups" else self._saved_consumer_groups.raw()
+
+    def size(self) -> int:
+        return len(self.offsets) + len(self.groups) + len(self.consumer_groups)
 
     def prepare(self) -> Iterator[None]:
         work = 0
-        for group in list(self.offsets):
+        for group in self._whole.left():
             for number in [number for number, known in self._encoded.get(group, {}).items() if known is None]:
                 if number in self._encoded.get(group, ()):
                     self._encode(group, number)
@@ -159,6 +184,13 @@ class GroupsState(CatalogSection):
                 if work >= ENCODED_AT_ONCE:
                     work = 0
                     yield
+            self._whole.encode(group)
+        yield from self._saved_groups.prepare(GROUPS_AT_ONCE)
+        yield from self._saved_consumer_groups.prepare(GROUPS_AT_ONCE)
+
+    def _saved_consumer_group(self, name: str) -> bytes:
+        group = self.consumer_groups[name]
+        return encode((group.whole(), group.saved_ms))
 
     def _saved(self, group: str) -> bytes:
         """(group, its offsets), encoded: those that have changed take 0.3 µs each."""
@@ -177,19 +209,23 @@ class GroupsState(CatalogSection):
     def restore(self, slot: str, saved: msgspec.Raw) -> None:
         if slot == "offsets":
             self.offsets = {group: {(n, p): c for n, p, c in entries} for group, entries in _offsets.decode(saved)}
-            self._in_topic, self._encoded = {}, {}
+            self._in_topic, self._encoded, self._whole = {}, {}, EncodedLater(self._saved)
             for group, offsets in self.offsets.items():
+                self._whole.changed(group)
                 counts = Counter(map(_number, offsets))
                 self._encoded[group] = dict.fromkeys(counts)
                 for number, count in counts.items():
                     self._in_topic.setdefault(number, {})[group] = count
         elif slot == "groups":
             self.groups = {record.group: (record, wall_ms) for record, wall_ms in _groups.decode(saved)}
+            for name in self.groups:
+                self._saved_groups.changed(name)
         else:
             self.consumer_groups = {}
             for whole, saved_ms in _consumer_groups.decode(saved):
                 remembered = self.consumer_groups[whole.group] = PersistedGroup(whole.group)
                 remembered.apply(whole, saved_ms)
+                self._saved_consumer_groups.changed(whole.group)
 
 
 def _places(offsets: GroupOffsets, number: int, partitions: int, count: int) -> list[tuple[int, int]]:

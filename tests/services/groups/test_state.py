@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from halfmoon.schema import control
 from halfmoon.schema.control import Committed
+from halfmoon.schema.groups import ConsumerGroupChange, GroupRecord
 from halfmoon.schema.snapshot import encode
 from halfmoon.services.groups import state as module
 from halfmoon.services.groups.state import GroupsState
@@ -83,6 +84,33 @@ def test_they_are_encoded_before_in_slices(encoded: list[object], monkeypatch: p
     assert sizes == [PARTITIONS] * TOPICS
     state.save("offsets")
     assert encoded == ["g"]
+
+
+def test_many_groups_are_encoded_before_in_slices(encoded: list[object]) -> None:
+    state = GroupsState(Topics())
+    for number in range(5_000):
+        state.commit(f"g{number}", [(0, 0, at(number))])
+        state.apply(control.GroupSaved(GroupRecord(f"g{number}", 4, "consumer", "range", "m", True, ()), 10))
+        state.apply(control.ConsumerGroupSaved(ConsumerGroupChange(f"c{number}", 5, 4, True), 78))
+    assert state.size() == 15_000
+    most = 0
+    for _ in state.prepare():
+        most, _ = max(most, len(encoded)), encoded.clear()
+    assert 0 < most <= 2_000
+    encoded.clear()
+    first = [encode(state.save(slot)) for slot in state.slots]
+    assert encoded == [], "nothing is left to be encoded"
+    state.commit("g7", [(0, 0, at(99))])
+    state.apply(control.GroupDeleted("g9"))
+    state.apply(control.ConsumerGroupSaved(ConsumerGroupChange("c8", 6, 4, True), 79))
+    list(state.prepare())
+    assert len(encoded) == 3
+    assert encoded[1] == "g7"
+    again = [encode(state.save(slot)) for slot in state.slots]
+    assert len(encoded) == 3
+    assert [len(one) > len(other) for one, other in zip(first, again, strict=True)] == [True, True, False]
+    assert "g9" not in told(state)
+    assert told(state)["g7"] == {(0, 0): 99}
 
 
 def test_an_offset_in_a_partition_that_there_is_not_is_told_as_well() -> None:
