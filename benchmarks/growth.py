@@ -2,8 +2,8 @@
 
 For each size a broker (compiled, `flush: interval`) is filled, and a client in C asks it with five requests in the air.
 Cost is the broker's CPU for a request, the median of three loads after one that warms up. Beside that the longest turn
-of the loop is read, and anonymous memory. It writes docs/growth.md and its picture. There is no time limit: an hour and
-some.
+of the loop is read, and anonymous memory. It writes docs/growth.md and its picture. There is no time limit: ten minutes
+to an hour.
 """
 
 from __future__ import annotations

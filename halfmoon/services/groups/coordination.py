@@ -12,7 +12,7 @@ kind, and lets groups change it while members live (`consumer/migration`). What 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -33,6 +33,7 @@ from halfmoon.services.groups.consumer.settings import ConsumerSettings
 from halfmoon.services.groups.consumer.subscriptions import Subscriptions, Topics
 from halfmoon.services.groups.consumer.targets import names_of
 from halfmoon.services.groups.coordinator import GroupCoordinator
+from halfmoon.services.groups.descriptions import in_states
 from halfmoon.services.groups.messages import (
     ConsumerHeartbeatResult,
     Effect,
@@ -331,16 +332,16 @@ class Coordination:
     def list(
         self, states: Collection[str] = (), types: Collection[str] = (), offset_groups: Iterable[str] = ()
     ) -> list[GroupListing]:
-        wanted = {state.lower() for state in states}
-        found = self.classic.list(states, types, (name for name in offset_groups if name not in self._consumer))
+        return in_states(self.listed(types, offset_groups), states)
+
+    def listed(self, types: Collection[str], offset_groups: Iterable[str]) -> Iterator[GroupListing]:
+        """The same in no order, one by one: groups may come and go meanwhile."""
+        yield from self.classic.listed(types, (name for name in offset_groups if name not in self._consumer))
         if not types or CONSUMER_TYPE in {each.lower() for each in types}:
-            mine = [
-                GroupListing(name, CONSUMER_PROTOCOL_TYPE, group.state, CONSUMER_TYPE)
-                for name, group in self._consumer.items()
-            ]
-            found += [each for each in mine if not wanted or each.state.lower() in wanted]
-            found.sort(key=lambda each: each.group)
-        return found
+            for name in list(self._consumer):
+                group = self._consumer.get(name)
+                if group is not None:
+                    yield GroupListing(name, CONSUMER_PROTOCOL_TYPE, group.state, CONSUMER_TYPE)
 
     def describe(self, group_id: str, *, has_offsets: bool = False) -> GroupDescription | None:
         """A group of either kind, as far as both have the same. None if it does not exist."""

@@ -20,7 +20,7 @@ without noticing; where a rebalance had begun, all are told to join again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from halfmoon.errors import Fault
 from halfmoon.schema.groups import GroupRecord, SavedMember
@@ -238,7 +238,11 @@ class GroupCoordinator:
 
         `offset_groups` are the groups that have offsets; those that are nothing else are listed as Empty.
         """
-        return descriptions.listing(self._groups, states, types, offset_groups)
+        return descriptions.in_states(self.listed(types, offset_groups), states)
+
+    def listed(self, types: Collection[str], offset_groups: Iterable[str]) -> Iterator[GroupListing]:
+        """The same in no order, one by one: groups may come and go meanwhile."""
+        return descriptions.listed(self._groups, types, offset_groups)
 
     def describe(self, group_id: str, *, has_offsets: bool = False) -> GroupDescription | None:
         """One group; None if it does not exist. A group that has only offsets is Empty."""

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from halfmoon.services.groups.model import Group, State
 from halfmoon.services.groups.names import CLASSIC_TYPE, GroupDescription, GroupListing, MemberDescription
 
 
-def listing(
-    groups: Mapping[str, Group], states: Collection[str], types: Collection[str], offset_groups: Iterable[str]
-) -> list[GroupListing]:
-    """See GroupCoordinator.list."""
-    wanted_states = {state.lower() for state in states}
+def listed(groups: Mapping[str, Group], types: Collection[str], offset_groups: Iterable[str]) -> Iterator[GroupListing]:
+    """See GroupCoordinator.listed."""
     if types and CLASSIC_TYPE not in {type_.lower() for type_ in types}:
-        return []
-    found = {
-        name: GroupListing(name, group.protocol_type, group.state.value, CLASSIC_TYPE) for name, group in groups.items()
-    }
-    for name in offset_groups:
-        if name not in found:
-            found[name] = GroupListing(name, "", State.EMPTY.value, CLASSIC_TYPE)
-    return [found[name] for name in sorted(found) if not wanted_states or found[name].state.lower() in wanted_states]
+        return
+    only_offsets = list(offset_groups)
+    for name in list(groups):
+        group = groups.get(name)
+        if group is not None:
+            yield GroupListing(name, group.protocol_type, group.state.value, CLASSIC_TYPE)
+    for name in only_offsets:
+        if name not in groups:
+            yield GroupListing(name, "", State.EMPTY.value, CLASSIC_TYPE)
+
+
+def in_states(found: Iterable[GroupListing], states: Collection[str]) -> list[GroupListing]:
+    """Those in these states (empty: all; letter case does not matter), sorted by name."""
+    wanted = {state.lower() for state in states}
+    return sorted((each for each in found if not wanted or each.state.lower() in wanted), key=lambda each: each.group)
 
 
 def describe(group_id: str, group: Group | None, has_offsets: bool) -> GroupDescription | None:

@@ -287,13 +287,15 @@ class GroupService:
     def exists(self, group: str) -> bool:
         return self.describe(group) is not None
 
-    def listed(self, types: Sequence[str]) -> Sequence[GroupListing]:
+    def listed(self, types: Sequence[str]) -> Iterator[GroupListing]:
         """See GroupKind. A group with members of another protocol is listed as theirs."""
-        found = {each.group: each for each in self.coordinator.list((), types, self._state.offsets)}
         other = self._names.other_protocol
-        for name in other.groups() if not types or CLASSIC_TYPE in types else ():
-            found[name] = GroupListing(name, other.protocol_type, State.STABLE.value, CLASSIC_TYPE)
-        return list(found.values())
+        theirs = set(other.groups()) if not types or CLASSIC_TYPE in types else set()
+        for each in self.coordinator.listed(types, self._state.offsets):
+            if each.group not in theirs:
+                yield each
+        for name in theirs:
+            yield GroupListing(name, other.protocol_type, State.STABLE.value, CLASSIC_TYPE)
 
     def describe(self, group: str) -> GroupDescription | None:
         members = tuple(self._names.other_protocol.members(group))
