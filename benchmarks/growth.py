@@ -307,13 +307,21 @@ def draw(path: Path, axes: Sequence[Axis], grown: Sequence[Grown]) -> None:
                     [one.size for one in points], [one.cost_us[name] for one in points], "o-", color=colour, label=name
                 )
             plot.set_xscale("log")
-            plot.set_ylim(bottom=0)
+            plot.set_xticks([one.size for one in points], [_short(one.size) for one in points])
+            plot.set_ylim(0, 1.1 * max(us for one in points for us in one.cost_us.values()))
             plot.xaxis.set_minor_formatter(NullFormatter())
             plot.set_title(axis.title)
             plot.set_ylabel("µs of CPU a request")
             plot.legend()
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=90)
+
+
+def _short(size: int) -> str:
+    for unit, sign in ((10**9, " G"), (10**6, " M"), (10**3, " k")):
+        if size >= unit:
+            return f"{size // unit}{sign}"
+    return str(size)
 
 
 def text(axes: Sequence[Axis], grown: Sequence[Grown], minutes: float) -> str:
