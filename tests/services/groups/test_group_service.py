@@ -9,6 +9,7 @@ import pytest
 from halfmoon.core.steps import finish
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.plugins.store.retry.offset_runs import OffsetRuns
+from halfmoon.schema import control
 from halfmoon.services.groups import service
 from halfmoon.services.groups.messages import Join, JoinResult, Sync, SyncResult
 from halfmoon.testing.faulty_files import FaultyFileSystem
@@ -333,3 +334,15 @@ def test_only_who_is_no_member_sets_a_group_back(broker: BareNode, clock: Virtua
     broker.state.nacked.nacked = {"other": {place: OffsetRuns([10])}}
     commit(broker, 2, group="other")
     assert broker.state.nacked.nacked == {}
+
+
+def test_groups_may_come_and_go_while_they_are_listed(broker: BareNode) -> None:
+    """100,000 are listed in slices."""
+    for number in range(3):
+        commit(broker, 1, group=f"g{number}")
+    listing = broker.groups.listed(())
+    assert next(listing).group == "g0"
+    broker.append_control(control.GroupDeleted("g1"))
+    commit(broker, 1, group="h")
+    assert {each.group for each in listing} >= {"g2"}
+    assert [each.group for each in broker.group_names.list()] == ["g0", "g2", "h"]
