@@ -64,7 +64,7 @@ class GroupsState(CatalogSection):
         """Group → its topics' numbers → how the last snapshot told its offsets in it; None: they have changed since."""
         self._whole = EncodedLater(self._saved)
         """Of groups with offsets."""
-        self._saved_groups: EncodedLater[str] = EncodedLater(lambda name: encode(self.groups[name]))
+        self._saved_groups = EncodedLater(self._saved_group)
         self._saved_consumer_groups = EncodedLater(self._saved_consumer_group)
 
     def apply(self, record: control.Record) -> None:
@@ -176,7 +176,10 @@ class GroupsState(CatalogSection):
     def prepare(self) -> Iterator[None]:
         work = 0
         for group in self._whole.left():
-            for number in [number for number, known in self._encoded.get(group, {}).items() if known is None]:
+            numbers = [number for number, known in self._encoded.get(group, {}).items() if known is None]
+            if not numbers:  # only of a topic that is gone, which may be so of very many groups
+                work += 10
+            for number in numbers:
                 if number in self._encoded.get(group, ()):
                     self._encode(group, number)
                     work += self._in_topic[number][group]
@@ -185,8 +188,14 @@ class GroupsState(CatalogSection):
                     work = 0
                     yield
             self._whole.encode(group)
+            if work >= ENCODED_AT_ONCE:
+                work = 0
+                yield
         yield from self._saved_groups.prepare(GROUPS_AT_ONCE)
         yield from self._saved_consumer_groups.prepare(GROUPS_AT_ONCE)
+
+    def _saved_group(self, name: str) -> bytes:
+        return encode(self.groups[name])
 
     def _saved_consumer_group(self, name: str) -> bytes:
         group = self.consumer_groups[name]
@@ -218,10 +227,11 @@ class GroupsState(CatalogSection):
                     self._in_topic.setdefault(number, {})[group] = count
         elif slot == "groups":
             self.groups = {record.group: (record, wall_ms) for record, wall_ms in _groups.decode(saved)}
+            self._saved_groups = EncodedLater(self._saved_group)
             for name in self.groups:
                 self._saved_groups.changed(name)
         else:
-            self.consumer_groups = {}
+            self.consumer_groups, self._saved_consumer_groups = {}, EncodedLater(self._saved_consumer_group)
             for whole, saved_ms in _consumer_groups.decode(saved):
                 remembered = self.consumer_groups[whole.group] = PersistedGroup(whole.group)
                 remembered.apply(whole, saved_ms)

@@ -113,6 +113,30 @@ def test_many_groups_are_encoded_before_in_slices(encoded: list[object]) -> None
     assert told(state)["g7"] == {(0, 0): 99}
 
 
+def test_groups_that_lose_a_topic_are_encoded_in_slices(encoded: list[object]) -> None:
+    state = GroupsState(Topics())
+    for number in range(5_000):
+        state.commit(f"g{number}", [(0, 0, at(1)), (1, 0, at(2))])
+    state.save("offsets")
+    state.topic_deleted(1, PARTITIONS)
+    encoded.clear()
+    assert len(list(state.prepare())) == 5
+    assert len(encoded) == 5_000
+    state.save("offsets")
+    assert len(encoded) == 5_000
+    assert told(state)["g7"] == {(0, 0): 1}
+
+
+def test_what_is_restored_stands_in_place_of_what_was_there() -> None:
+    state, empty = GroupsState(Topics()), GroupsState(Topics())
+    state.commit("g", [(0, 0, at(1))])
+    state.apply(control.GroupSaved(GroupRecord("g", 4, "consumer", "range", "m", True, ()), 10))
+    state.apply(control.ConsumerGroupSaved(ConsumerGroupChange("c", 5, 4, True), 78))
+    for slot in state.slots:
+        state.restore(slot, msgspec.Raw(encode(empty.save(slot))))
+        assert encode(state.save(slot)) == encode(empty.save(slot))
+
+
 def test_an_offset_in_a_partition_that_there_is_not_is_told_as_well() -> None:
     """However it came there: a snapshot that counts it and leaves it out could not be read."""
     state = GroupsState(Topics())
