@@ -18,14 +18,9 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds of a process since its start, user and system, all its threads (steps of 10 ms)."""
-    fields = _stat(pid)
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
-
-
-def _stat(pid: int) -> list[str]:
-    # The second field is the program's name in parentheses, which may contain anything.
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    """CPU seconds of a process since its start, user and system, all its threads; OSError where there is none."""
+    # Its clock counts nanoseconds (clock_getcpuclockid(3) makes the id so); /proc/PID/stat has steps of 10 ms.
+    return time.clock_gettime((~pid << 3) | 2)
 
 
 def anonymous_mb(pid: int) -> float:
