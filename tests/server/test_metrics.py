@@ -169,6 +169,16 @@ def test_the_thread_that_renders_lets_go_of_what_was_read() -> None:
     assert (taken.topics, taken.groups, topic.offsets, group.progress) == ([], [], [], [])
 
 
+def test_the_lock_is_not_offered_for_each_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    offers: list[float] = []
+    monkeypatch.setattr(series.time, "sleep", offers.append)
+    taken = made_up()
+    taken.groups = [GroupReading(f"g{number}", 1, [("t", 0, 1, 2)]) for number in range(5 * series.CHUNK_LINES)]
+    series.release(taken)
+    assert taken.groups == []
+    assert 5 <= len(offers) <= 10
+
+
 def test_large_numbers_are_exact() -> None:
     taken = made_up()
     taken.topics = [TopicReading("t", [(0, 2**53 - 1)], 0)]
