@@ -42,16 +42,16 @@ def _checked_take(*given: Any, again: bool = False, **more: Any) -> bytes:
         array for section in groups for array in (section._whole, section._saved_groups, section._saved_consumer_groups)
     ]
     known = [section._encoded for section in groups]
-    elements = [array._elements for array in arrays]
+    elements = [(array._elements, array._left) for array in arrays]
     for section in groups:
         section._encoded = {group: dict.fromkeys(topics) for group, topics in section._encoded.items()}
     for array in arrays:
-        array._elements = dict.fromkeys(array._elements)
+        array._elements, array._left = dict.fromkeys(array._elements, b""), dict.fromkeys(array._elements)
     assert not again or data == _take(*given, **more), "something has changed, and did not say so"
     for section, saved in zip(groups, known, strict=True):
         section._encoded = saved
     for array, those in zip(arrays, elements, strict=True):
-        array._elements = those
+        array._elements, array._left = those
     return data
 
 
