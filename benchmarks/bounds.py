@@ -107,14 +107,35 @@ lateness beside two busy processes 8.1 ms), with SCHED_IDLE (a little less, but 
 offering its core after each batch (4.1 ms; in use), removing files in a thread (stalls of 200 ms before)."""
 
 HALF_AND_COMMIT = """\
-Python: the broker keeps a core busy for 98 %, while the Java client takes a fifth of the other. Interpreted, a half
-message and its commit took 220 us: the half 125, which is taken apart, its names checked, put together again without
-TRAN_MSG and appended; the commit 62. Tried, from 312 us: ends that come together as one batch (204), the place of a
-half message learnt when it is appended instead of read from the log (184 of eight together), frames that are dealt with
-not read again when they are due, a batch of one record inspected without walking it, compiling what they run through
-(1.56 to 1.11 million instructions for the two, one by one), no generators, closures and named tuples for the only
-record of a batch (0.98 million, 300 to 205 us), relays that have a turn each millisecond instead of after each request
-(35 us less)."""
+Python: the broker keeps a core busy for 98 %, while the Java client takes a fifth of the other. Compiled, a half
+message and its commit take some 200 us and 980,000 instructions, 14 times what a Produce takes: half of them take a
+batch apart and put it together again, twice. Tried, from 312 us interpreted: ends that come together as one batch
+(204), the place of a half message learnt when it is appended instead of read from the log (184 of eight together),
+frames that are dealt with not read again when they are due, a batch of one record inspected without walking it,
+compiling what they run through (1.56 to 1.11 million instructions for the two, one by one), no generators, closures and
+named tuples for the only record of a batch (0.98 million, 300 to 205 us), relays that have a turn each millisecond
+instead of after each request (35 us less)."""
+
+A_REQUEST = """\
+Look-ups and small objects of the interpreter's own: no function but pwritev has more than 7 % of it. Tried, and in use,
+from 121,700 to less than 93,000 instructions: [decision 0161](decisions/0161-compiled.md) has the steps. Tried
+besides: link-time optimization (no change), and `-Os` (a fifth slower)."""
+
+COLD_CODE = """\
+The broker's code, which is in no cache at 500 messages a second: the system calls are those of the bare loop, and where
+one message follows the other, a Produce and the Fetch that it wakes take 40 us together. Tried: the turn at once
+instead of at the end of a round (in use), modules that call each other without asking the linker (4 % less, and a tenth
+less code; in use), less code by `-Os` (a fifth slower)."""
+
+COLD_CODE_AND_DISK = """\
+The broker's code, which is in no cache at 500 messages a second, and the fdatasync, which both do: 0.22 ms on this
+disk. Tried: the fdatasync in the loop instead of in a thread (p50 of a ping-pong 0.305 to 0.237 ms; in use where the
+disk is quick), the turn at once (0.257 to 0.251 ms; in use), files filled with zeroes ahead, and O_DSYNC (no
+change)."""
+
+TAKEN_APART = """\
+The broker: a batch with a record that waits is taken apart, and a MB costs it 14 to 21 ms of CPU instead of 2 to 3. It
+shares two cores with the client, whose own rate changes by a third from round to round."""
 
 SPARK_ALONE = """\
 Spark's Kafka client and its rows: from the bare loop, which has nothing to do but to send, the same read takes as long.

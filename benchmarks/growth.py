@@ -308,7 +308,7 @@ def draw(path: Path, axes: Sequence[Axis], grown: Sequence[Grown]) -> None:
                 )
             plot.set_xscale("log")
             plot.set_xticks([one.size for one in points], [_short(one.size) for one in points])
-            plot.set_ylim(bottom=0)
+            plot.set_ylim(0, 1.1 * max(1.0, *[us for one in points for us in one.cost_us.values()]))
             plot.xaxis.set_minor_formatter(NullFormatter())
             plot.set_title(axis.title)
             plot.set_ylabel("µs of CPU a request")

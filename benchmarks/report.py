@@ -268,7 +268,7 @@ def _begin(run: Run, results: Results, rows: Sequence[Row]) -> Iterator[str]:
         f"Command: `{run.command}`."
     )
     if not run.everything:
-        yield "`make bench ARGS=--all` measures more: [performance-all.md](performance-all.md) has its last figures."
+        yield "`make bench ARGS=--all` measures more, and writes docs/performance-all.md."
 
 
 def _groups(run: Run, results: Results, folder: Path | None) -> Iterator[str]:
