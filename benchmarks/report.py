@@ -50,7 +50,7 @@ HOW = """\
 - The bare loop (`benchmarks/bare_loop.py`): a server in Python with uvloop that receives Produce requests, checks each
   batch's CRC-32C, writes it into a file that is overwritten over and over, and answers; it fetches from that file. It
   keeps no index, knows no producers, and never syncs. For RocketMQ's clients there is one, too
-  (`benchmarks/bare_rocketmq.py`): it keeps messages as they came, and throws half messages away.
+  (`benchmarks/bare_rocketmq.py`): it keeps messages unchanged, and throws half messages away.
 - What is dirty in the page cache is written out before each cell. The first touch of memory costs a virtual machine
   more than a copy into it, because its host has to find a page, and takes back what is free; that cost is the same
   for every broker and would hide the brokers. So most of the memory is held during the run, and the rest is filled
