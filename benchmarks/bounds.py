@@ -108,7 +108,7 @@ offering its core after each batch (4.1 ms; in use), removing files in a thread 
 
 HALF_AND_COMMIT = """\
 Python: the broker keeps a core busy for 98 %, while the Java client takes a fifth of the other. Compiled, a half
-message and its commit take some 200 us and 980,000 instructions, 14 times what a Produce takes: half of them take a
+message and its commit take some 200 us and 980,000 instructions, ten times what a Produce takes: half of them take a
 batch apart and put it together again, twice. Tried, from 312 us interpreted: ends that come together as one batch
 (204), the place of a half message learnt when it is appended instead of read from the log (184 of eight together),
 frames that are dealt with not read again when they are due, a batch of one record inspected without walking it,
