@@ -40,7 +40,7 @@ def release(readings: Readings) -> None:
         rows: list[Any] = topics.pop().offsets if topics else groups.pop().progress
         gone += 1
         while rows:
-            gone += len(rows[-CHUNK_LINES:])
+            gone += min(len(rows), CHUNK_LINES)
             del rows[-CHUNK_LINES:]
             # An offer takes 50 µs where nobody wants the lock, so there is none for each group.
             if gone >= CHUNK_LINES:
