@@ -11,12 +11,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from halfmoon.schema.snapshot import Chunks
+import msgspec
+
+from halfmoon.schema.snapshot import Chunks, array_head, encode
 
 CHUNK: Final = 1024
 """Offsets in a chunk."""
 _CHUNK_BYTES: Final = CHUNK // 8
 _SHIFT: Final = CHUNK.bit_length() - 1
+RUN: Final = 64
+"""Chunks that are encoded together, and again when one of them has changed: 8 KiB, 30 µs."""
+_RUN_SHIFT: Final = RUN.bit_length() - 1
+_OFFSET_TO_RUN: Final = _SHIFT + _RUN_SHIFT
+_AT_ONCE: Final = 32
+"""Runs that a slice of `prepare` encodes: about a millisecond."""
 _FEW: Final = 8
 _FULL: Final = b"\xff" * _CHUNK_BYTES
 
@@ -39,13 +47,15 @@ def bits_by_queue(places: Iterable[tuple[int, int, int]]) -> dict[tuple[int, int
 class PendingSet:
     """Offsets of one queue. They are added in ascending order, and settled in any."""
 
-    __slots__ = ("_chunks", "_count", "_end")
+    __slots__ = ("_chunks", "_count", "_end", "_runs")
 
     def __init__(self, chunks: Chunks = [], end: int = 0) -> None:  # noqa: B006 (it is not kept)
         """`end`: no offset from here on was ever added."""
         self._chunks: dict[int, bytearray] = {number: bytearray(bits) for number, bits in chunks}
         self._count = sum(int.from_bytes(bits, "little").bit_count() for _, bits in chunks)
         self._end = end
+        self._runs: dict[int, bytes | None] = {number >> _RUN_SHIFT: None for number in self._chunks}
+        """Ascending; how each run is encoded, None where that has to be done again."""
 
     def __len__(self) -> int:
         return self._count
@@ -65,6 +75,7 @@ class PendingSet:
         while low < high:
             number = low >> _SHIFT
             stop = min(high, (number + 1) << _SHIFT)
+            self._runs[number >> _RUN_SHIFT] = None
             bits = self._chunks.get(number)
             if bits is None:
                 bits = self._chunks[number] = bytearray(_CHUNK_BYTES)
@@ -90,6 +101,7 @@ class PendingSet:
             return False
         bits[at >> 3] &= ~mask
         self._count -= 1
+        self._runs[offset >> _OFFSET_TO_RUN] = None
         if not any(bits):
             del self._chunks[offset >> _SHIFT]
         return True
@@ -115,6 +127,7 @@ class PendingSet:
         before = int.from_bytes(bits, "little")
         left = before & ~settled
         self._count -= (before ^ left).bit_count()
+        self._runs[number >> _RUN_SHIFT] = None
         if left:
             bits[:] = left.to_bytes(_CHUNK_BYTES, "little")
         else:
@@ -174,3 +187,27 @@ class PendingSet:
     def chunks(self) -> Chunks:
         """All of it, to be written down."""
         return [(number, bytes(bits)) for number, bits in self._chunks.items()]
+
+    def encoded(self) -> msgspec.Raw:
+        """`chunks()` as MessagePack. What has not changed since the last time is only copied."""
+        for _ in self.prepare():
+            pass
+        return msgspec.Raw(b"".join([array_head(len(self._chunks)), *[run or b"" for run in self._runs.values()]]))
+
+    def prepare(self) -> Iterator[None]:
+        """Encode what has changed, in slices."""
+        changed = [number for number, run in self._runs.items() if run is None]
+        for at in range(0, len(changed), _AT_ONCE):
+            if at:
+                yield
+            for number in changed[at : at + _AT_ONCE]:
+                self._encode(number)
+
+    def _encode(self, number: int) -> None:
+        chunks = self._chunks
+        run = range(number << _RUN_SHIFT, (number + 1) << _RUN_SHIFT)
+        encoded = b"".join([encode((chunk, chunks[chunk])) for chunk in run if chunk in chunks])
+        if encoded:
+            self._runs[number] = encoded
+        else:
+            self._runs.pop(number, None)

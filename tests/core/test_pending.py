@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core.pending import CHUNK, PendingSet, bits_by_queue
+from halfmoon.core.pending import CHUNK, RUN, PendingSet, bits_by_queue
+from halfmoon.schema.snapshot import Chunks
 
 _added = st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 3000)), max_size=6)
 
@@ -42,6 +46,45 @@ def test_adding_again_brings_nothing_back() -> None:
     assert 3 not in pending
     pending.add(5, 10)
     assert list(pending.between(0, 20)) == [0, 1, 2, *range(4, 15)]
+
+
+_steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(0, 3 * RUN * CHUNK), st.integers(1, 2 * RUN * CHUNK)),
+        st.tuples(st.sampled_from(["settle", "settle_run"]), st.floats(0, 1), st.integers(1, 3 * RUN * CHUNK)),
+        st.tuples(st.sampled_from(["encode", "slice"]), st.none(), st.none()),
+    ),
+    max_size=12,
+)
+
+
+@given(_steps)
+def test_what_is_encoded_again_is_what_has_changed(steps: list[tuple[str, Any, Any]]) -> None:
+    """And the whole is always what stands in it, whenever it was last encoded, in part or as a whole."""
+    pending = PendingSet()
+    for what, where, count in steps:
+        if what == "add":
+            pending.add(pending.end + where, count)
+        elif what == "settle":
+            pending.settle(int(where * pending.end))
+        elif what == "settle_run":
+            pending.settle_run(int(where * pending.end), count)
+        elif what == "slice":
+            next(pending.prepare(), None)
+        else:
+            assert msgspec.msgpack.decode(pending.encoded(), type=Chunks) == pending.chunks()
+    assert bytes(pending.encoded()) == msgspec.msgpack.encode(pending.chunks())
+
+
+def test_no_slice_encodes_more_than_some_runs() -> None:
+    pending = PendingSet()
+    pending.add(0, 100 * RUN * CHUNK)
+    slices = [None, *pending.prepare()]
+    assert len(slices) == 4
+    assert list(pending.prepare()) == []
+    pending.settle_all({5: 1, 50 * RUN: 1})
+    assert list(pending.prepare()) == []
+    assert bytes(pending.encoded()) == msgspec.msgpack.encode(pending.chunks())
 
 
 def test_what_is_settled_takes_no_memory() -> None:

@@ -161,6 +161,8 @@ def prepared(catalog: Catalog) -> Iterator[None]:
             some = topic.partitions[at : at + SLICE]
             changed = [partition for partition in some if partition.saved is None]
             for partition in changed:
+                if partition.pending is not None:
+                    yield from partition.pending.prepare()
                 _save(partition)
             encoded += len(changed)
             looked += len(some)
@@ -173,6 +175,7 @@ def prepared(catalog: Catalog) -> Iterator[None]:
 
 def _partition(partition: Partition, producers: bool) -> PartitionState:
     transactions = partition.transactions
+    pending: Any = None if partition.pending is None else partition.pending.encoded()
     return PartitionState(
         partition.start_offset,
         partition.next_offset,
@@ -180,7 +183,7 @@ def _partition(partition: Partition, producers: bool) -> PartitionState:
         partition.queue.damaged,
         _producer_states(partition, producers),
         partition.source_next,
-        None if partition.pending is None else partition.pending.chunks(),
+        pending,
         partition.queue_number,
         [] if transactions is None else list(transactions.open.items()),
         b"" if transactions is None else transactions.aborted.to_bytes(),
