@@ -3,6 +3,7 @@ partition is known."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -41,15 +42,16 @@ def _checked_take(*given: Any, again: bool = False, **more: Any) -> bytes:
     arrays: list[EncodedLater[str]] = [
         array for section in groups for array in (section._whole, section._saved_groups, section._saved_consumer_groups)
     ]
-    known = [section._encoded for section in groups]
+    topics = [each for section in groups for in_topic in section._in_topic.values() for each in in_topic.values()]
+    known = [each.encoded for each in topics]
     elements = [(array._elements, array._left) for array in arrays]
-    for section in groups:
-        section._encoded = {group: dict.fromkeys(topics) for group, topics in section._encoded.items()}
+    for each in topics:
+        each.encoded = None
     for array in arrays:
-        array._elements, array._left = dict.fromkeys(array._elements, b""), dict.fromkeys(array._elements)
+        array._elements, array._left = dict.fromkeys(array._elements), deque(array._elements)
     assert not again or data == _take(*given, **more), "something has changed, and did not say so"
-    for section, saved in zip(groups, known, strict=True):
-        section._encoded = saved
+    for each, saved in zip(topics, known, strict=True):
+        each.encoded = saved
     for array, those in zip(arrays, elements, strict=True):
         array._elements, array._left = those
     return data

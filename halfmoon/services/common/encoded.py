@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -36,38 +37,47 @@ class EncodedLater(Generic[K]):
     def __init__(self, element: Callable[[K], bytes]) -> None:
         """`element` encodes the one with this key."""
         self._element = element
-        self._elements: dict[K, bytes] = {}
-        """Those that are left stand here as they were before."""
-        self._left: dict[K, None] = {}
+        self._elements: dict[K, bytes | None] = {}
+        """None: it is to be encoded, and its key is in `_left`."""
+        self._left: deque[K] = deque()
+        """It may name a key twice, and keys that were dropped. Not a dictionary, which takes milliseconds whenever it
+        grows to a hundred thousand keys."""
 
     def changed(self, key: K) -> None:
         """It is there, and not as it was."""
-        self._left[key] = None
-        self._elements.setdefault(key, b"")
+        if self._elements.get(key, b"") is not None:
+            self._elements[key] = None
+            self._left.append(key)
 
     def drop(self, key: K) -> None:
         self._elements.pop(key, None)
-        self._left.pop(key, None)
 
-    def left(self) -> list[K]:
-        """Those that are to be encoded."""
-        return list(self._left)
+    def next_left(self) -> K | None:
+        """One that is to be encoded."""
+        while self._left:
+            key = self._left[0]
+            if self._elements.get(key, b"") is None:
+                return key
+            self._left.popleft()
+        return None
 
     def encode(self, key: K) -> None:
         """Encode it now, if it is left."""
-        if key in self._left:
+        if self._elements.get(key, b"") is None:
             self._elements[key] = self._element(key)
-            del self._left[key]
 
     def prepare(self, at_once: int) -> Iterator[None]:
         """Encode those that are left, so many between two pauses."""
-        for nth, key in enumerate(self.left(), 1):
+        encoded = 0
+        while (key := self.next_left()) is not None:
             self.encode(key)
-            if nth % at_once == 0:
+            encoded += 1
+            if encoded % at_once == 0:
                 yield
 
     def raw(self) -> msgspec.Raw:
         """100,000 are put together in 4 ms, and what is left is encoded before."""
-        for key in self.left():
+        while (key := self.next_left()) is not None:
             self.encode(key)
-        return msgspec.Raw(array_head(len(self._elements)) + b"".join(self._elements.values()))
+        elements: Any = self._elements.values()
+        return msgspec.Raw(array_head(len(self._elements)) + b"".join(elements))
