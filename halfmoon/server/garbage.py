@@ -17,22 +17,22 @@ import gc
 import logging
 import time
 
-AFTER = 5_000
+AFTER = 2_500
 """Garbage is looked for after so many more containers were made than went. With Python's 700 that happens several times
 a second beside 1,000 consumers that wait, for 1 to 20 ms."""
 YOUNG_LOOKS = 1
-"""After more looks than these at what is new, what has stayed is looked at once more: after 15,000 containers, and for
+"""After more looks than these at what is new, what has stayed is looked at once more: after 7,500 containers, and for
 a few milliseconds."""
 NEVER = 1 << 30
 
 LOOK_S = 600.0
 GROWN = 2
-"""Second looks at what is young until all that is not frozen is looked at: 30,000 containers have grown old at most."""
+"""Second looks at what is young until all that is not frozen is looked at: 15,000 containers have grown old at most."""
 MUCH_GROWN = 5
 """If there were so many before the loop came to it, nothing old is looked at, and all is frozen."""
-MOST_LIVING = 20_000
-"""Containers. If more are alive after a look, they are frozen. So a look goes over some 50,000 at most, which takes 2
-to 4 ms where the processor has them in its caches, and up to 15 where it has not."""
+MOST_LIVING = 10_000
+"""Containers. If more are alive after a look, they are frozen. So a look goes over some 25,000 at most, which takes 1
+to 2 ms where the processor has them in its caches, and up to 10 where it has not."""
 
 logger = logging.getLogger("halfmoon.server")
 
