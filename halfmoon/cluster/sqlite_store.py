@@ -1,0 +1,153 @@
+"""The catalog in a SQLite file, for processes of one machine.
+
+A commit is durable when it returns (`synchronous=FULL`); a process that dies while it holds the catalog lets go by its
+death, and has changed nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from halfmoon.cluster.placement import MOST_SHARDS
+from halfmoon.cluster.store import CatalogUnavailableError, Change, Cluster, News
+from halfmoon.core.storage.files import OsFileSystem
+from halfmoon.errors import StartError
+
+FORMAT = 1
+WAIT_S = 10.0
+"""For the others, who hold the catalog for some milliseconds each."""
+_TABLES = """
+create table cluster (id text not null, format integer not null, shards integer not null);
+create table change (version integer primary key, at_ms integer not null, records blob not null);
+create table snapshot (version integer primary key, data blob not null);
+"""
+_LAST = "select max(coalesce(max(version), 0), (select coalesce(max(version), 0) from snapshot)) from change"
+_records = msgspec.msgpack.Decoder(tuple[bytes, ...])
+
+
+class SqliteStore:
+    """As CatalogStore says it."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises StartError where the file is not there, or not this program's."""
+        if not path.is_file():
+            raise StartError(f"{path}: no such catalog")
+        # Whatever thread calls: one at a time. Transactions are begun and ended here, not by the library.
+        self._connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
+        try:
+            self.cluster = self._read_cluster(path)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _read_cluster(self, path: Path) -> Cluster:
+        execute = self._connection.execute
+        try:
+            execute("pragma journal_mode = wal")
+            execute("pragma synchronous = full")
+            row = execute("select id, format, shards from cluster").fetchone()
+        except sqlite3.Error as error:
+            raise StartError(f"{path}: not a catalog of Halfmoon: {error}") from error
+        if row is None:
+            raise StartError(f"{path}: the catalog was not made to its end; remove it")
+        cluster_id, found, shards = row
+        if found != FORMAT:
+            raise StartError(f"{path}: the catalog has format {found}; this program knows {FORMAT}")
+        return Cluster(cluster_id, shards)
+
+    @staticmethod
+    def create(path: Path, cluster: Cluster) -> None:
+        """An empty catalog, which is there as a whole or not at all. Raises StartError, OSError."""
+        if not 1 <= cluster.shards <= MOST_SHARDS:
+            raise StartError(f"{cluster.shards} shards; from 1 to {MOST_SHARDS} are possible")
+        if path.exists():
+            raise StartError(f"{path} exists")
+        made = path.with_name(f"{path.name}.new")
+        made.unlink(missing_ok=True)
+        fs = OsFileSystem(path.parent)
+        fs.open(made.name, create=True).close()  # for its mode: users' credentials stand in it
+        with contextlib.closing(sqlite3.connect(made)) as connection:
+            connection.executescript(f"pragma synchronous = full; begin; {_TABLES}")
+            connection.execute("insert into cluster values (?, ?, ?)", (cluster.id, FORMAT, cluster.shards))
+            connection.commit()
+        fs.rename(made.name, path.name)
+        fs.sync_directory(".")
+
+    def read(self, after: int) -> News:
+        with self._translated():
+            # One moment's, although it is two statements.
+            self._connection.execute("begin")
+            try:
+                return self._news(after)
+            finally:
+                self._connection.execute("rollback")
+
+    def begin(self, after: int) -> News:
+        with self._translated():
+            self._connection.execute("begin immediate")
+            try:
+                return self._news(after)
+            except BaseException:
+                self._connection.execute("rollback")
+                raise
+
+    def _news(self, after: int) -> News:
+        execute = self._connection.execute
+        snapshot = execute("select version, data from snapshot where version > ?", (after,)).fetchone()
+        since = after if snapshot is None else snapshot[0]
+        rows = execute("select version, records from change where version > ? order by version", (since,)).fetchall()
+        versions = [version for version, _ in rows]
+        if versions != list(range(since + 1, since + 1 + len(rows))):
+            raise CatalogUnavailableError(f"changes of the catalog are missing behind version {since}")
+        return News(snapshot, [Change(version, _records.decode(records)) for version, records in rows])
+
+    def commit(self, records: Sequence[bytes]) -> int:
+        with self._translated():
+            execute = self._connection.execute
+            try:
+                version: int = execute(_LAST).fetchone()[0] + 1
+                row = (version, time.time_ns() // 1_000_000, msgspec.msgpack.encode(list(records)))
+                execute("insert into change values (?, ?, ?)", row)
+                execute("commit")
+            except BaseException:
+                self._let_go()
+                raise
+            return version
+
+    def abandon(self) -> None:
+        with self._translated():
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("rollback")
+
+    def keep(self, version: int, snapshot: bytes) -> None:
+        with self._translated():
+            execute = self._connection.execute
+            execute("begin immediate")
+            try:
+                if execute("select count(*) from snapshot where version >= ?", (version,)).fetchone()[0] == 0:
+                    execute("delete from snapshot")
+                    execute("insert into snapshot values (?, ?)", (version, snapshot))
+                    execute("delete from change where version <= ?", (version,))
+                execute("commit")
+            except BaseException:
+                self._let_go()
+                raise
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise CatalogUnavailableError(f"the catalog: {error}") from error

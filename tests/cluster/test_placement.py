@@ -1,0 +1,61 @@
+"""Which shard things lie in."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from halfmoon.cluster import placement
+
+
+@pytest.mark.parametrize(
+    ("name", "slot"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("orders", 229),
+        ("group-17", 52),
+        ("größe", 17),
+        ("🌙", 93),
+        # Its hash code is Integer.MIN_VALUE, of which Math.abs is negative: Kafka's Utils.abs takes it as 0.
+        ("polygenelubricants", 0),
+    ],
+)
+def test_slots_are_those_of_javas_hash_code(name: str, slot: int) -> None:
+    """What `(name.hashCode() & 0x7fffffff) % 256` is in Java 17."""
+    assert placement.slot_of(name) == slot
+
+
+def test_names_are_spread_over_shards() -> None:
+    found = Counter(placement.coordinator_of(f"group-{number}", 16) for number in range(3_200))
+    assert set(found) == set(range(16))
+    assert max(found.values()) < 2 * min(found.values())
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 16, 100])
+@pytest.mark.parametrize("workers", [2, 3, 16])
+def test_each_topic_is_spread_as_evenly_as_can_be(count: int, workers: int) -> None:
+    dice = random.Random(count)
+    for _ in range(20):
+        shards = placement.place(dice.randbytes(16), 0, count, 16)
+        assert len(shards) == count
+        of_shards = Counter(shards)
+        assert max(of_shards.values()) - min(of_shards.get(shard, 0) for shard in range(16)) <= 1
+        of_workers = Counter(placement.owner_of(shard, workers) for shard in shards)
+        fair = -(-count // 16) * -(-16 // workers)
+        assert max(of_workers.values()) <= max(fair, -(-count // workers))
+
+
+def test_topics_of_one_partition_are_spread_too() -> None:
+    dice = random.Random(1)
+    found = Counter(placement.place(dice.randbytes(16), 0, 1, 16)[0] for _ in range(3_200))
+    assert max(found.values()) < 2 * min(found.values())
+
+
+def test_partitions_that_are_added_go_on_where_the_others_end() -> None:
+    topic_id = random.Random(2).randbytes(16)
+    assert placement.place(topic_id, 0, 5, 16) + placement.place(topic_id, 5, 30, 16) == placement.place(
+        topic_id, 0, 35, 16
+    )
