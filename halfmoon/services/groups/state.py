@@ -187,17 +187,20 @@ class GroupsState(CatalogSection):
     def prepare(self) -> Iterator[None]:
         work = 0
         while (group := self._whole.next_left()) is not None:
-            numbers = self._topics_of(group)
-            work += 10 + len(self.offsets.get(group, ())) // LOOKED_AT
-            for number in numbers:
+            changed = 0
+            work += len(self.offsets.get(group, ())) // LOOKED_AT
+            for number in self._topics_of(group):
                 in_topic = self._in_topic.get(number, {}).get(group)
                 if in_topic is not None and in_topic.encoded is None:
                     self._encode(group, number, in_topic)
+                    changed += 1
                     work += 10 + in_topic.count
                 if work >= ENCODED_AT_ONCE:
                     work = 0
                     yield
             self._whole.encode(group)
+            if not changed:  # only a topic is gone, which may be so of very many groups
+                work += 10
             if work >= ENCODED_AT_ONCE:
                 work = 0
                 yield
