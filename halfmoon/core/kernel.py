@@ -43,7 +43,7 @@ from halfmoon.core.storage.storage import MakeStorage
 from halfmoon.core.timers import Timers
 from halfmoon.core.topic_administration import TopicAdministration
 from halfmoon.core.turn import Turn
-from halfmoon.errors import BrokerError, Fault, StorageError
+from halfmoon.errors import BrokerError, Fault, StartError, StorageError
 from halfmoon.schema import control
 
 
@@ -60,9 +60,11 @@ class Kernel:
         logger: logging.Logger | None = None,
         topic_configs: TopicConfigs | None = None,
         storage: MakeStorage = LocalStorage,
+        shard: int | None = None,
     ) -> None:
         """`random_bytes(n)` makes ids of clusters and topics. `topic_configs`: what topics may say; None: what the core
-        itself obeys. `storage`: where the log is kept; `fs` holds what is kept beside it."""
+        itself obeys. `storage`: where the log is kept; `fs` holds what is kept beside it. `shard`: the number of this
+        log among those that share the topics; None: there are no others."""
         self.fs = fs
         self.clock = clock
         self.logger = logger or logging.getLogger("halfmoon.broker")
@@ -101,6 +103,7 @@ class Kernel:
         """Called when something was appended and all requests that one client sent together are handled: this may be a
         good moment to write."""
         self._random_bytes = random_bytes
+        self._shard = shard
         # The parts' own methods, without a call in between.
         self.append = appender.append
         self.allocate_producer_id = appender.allocate_producer_id
@@ -128,6 +131,7 @@ class Kernel:
         recovery = Recovery(self.log, self.catalog, self.indexes, self.clean_files, self.settings, progress)
         recovery.run()
         self.report = recovery.report
+        self._check_shard()
         self.administration.opened()
         self.turn.dispatch = recovery.dispatch
         self.log.head = self._segment_head
@@ -140,8 +144,19 @@ class Kernel:
     def begin(self) -> None:
         """Nothing else is written in this generation before it is on disk, or it might be given out twice. Raises
         StorageError."""
+        if self._shard is not None and self.catalog.shard is None:
+            self.appender.append_control(control.ShardBegun(self._shard))
         self.appender.append_control(control.GenerationStarted(self.log.generation, self.clock.wall_ms()))
         self.turn.flush()
+
+    def _check_shard(self) -> None:
+        """Raises StartError where the log is not what it is opened as."""
+        known = self.catalog.shard
+        if known is None:
+            if self._shard is not None and self.report.end:
+                raise StartError("this is the data of one process, and no shard: import it")
+        elif known.number != self._shard:
+            raise StartError(f"this is shard {known.number}, whose topics other shards share")
 
     def bind(self, features: Sequence[Feature]) -> None:
         """All features, in their order. Once, before `open`."""

@@ -79,7 +79,7 @@ class Salvage:
             except msgspec.DecodeError:
                 return  # whoever applies it has something to say about it
             if isinstance(record, control.TopicCreated):
-                self._never_made.update(range(self._catalog.next_topic_number, record.number))
+                self._never_made.update(range(self._catalog.next_number(record.number), record.number))
             elif isinstance(record, control.SnapshotPart):
                 self._snapshot_part(frame, record.data)
             elif isinstance(record, control.TransactionEnded):
@@ -102,15 +102,15 @@ class Salvage:
         catalog, number = self._catalog, frame.topic_number
         topic = catalog.by_number.get(number)
         if topic is None:
-            if number < catalog.next_topic_number and number not in self._never_made:
+            if number < catalog.next_number(number) and number not in self._never_made:
                 return None
-            self._never_made.update(range(catalog.next_topic_number, number))
+            self._never_made.update(range(catalog.next_number(number), number))
             name = LOST_TOPIC.format(number)
             record = control.TopicCreated(number, name, name.encode()[-16:].rjust(16), frame.partition + 1, {})
             topic = catalog.make_topic(record)
             catalog.number_queues(topic.partitions, -1)
             catalog.add_topic(topic)
-            catalog.next_topic_number = max(catalog.next_topic_number, number + 1)
+            catalog.made_number(number)
         catalog.apply(control.PartitionsAdded(number, frame.partition + 1))
         partition = topic.partitions[frame.partition]
         partition.start_offset = partition.next_offset = frame.base_offset
@@ -178,9 +178,12 @@ class Salvage:
         catalog.by_queue_number.clear()  # those of lost topics were guessed
         for state in known.topics:
             topic = self._reconcile_topic(state)
-            for partition, kept in zip(topic.partitions, state.partitions, strict=True):
-                _reconcile_partition(partition, kept)
-                catalog.number_queues([partition], kept.queue_number)
+            for index, kept in enumerate(state.partitions):
+                if snapshot.lies_elsewhere(known, kept):
+                    topic.lies_elsewhere(index)
+                else:
+                    _reconcile_partition(topic.partitions[index], kept)
+                    catalog.number_queues([topic.partitions[index]], kept.queue_number)
         self._never_made.clear()
         snapshot.restore_rest(catalog, known)
 

@@ -78,8 +78,8 @@ class TopicAdministration:
         count = self._settings.current.topics.partitions if partitions == -1 else partitions
         self._check_partitions(count, count)
         record = control.TopicCreated(
-            catalog.next_topic_number, name, self._random_bytes(16), count, configs, internal, binding,
-            catalog.next_queue_number,
+            catalog.next_number(), name, self._random_bytes(16), count, configs, internal, binding,
+            catalog.next_queue(),
         )  # fmt: skip
         if validate_only:
             return catalog.make_topic(record), 0
@@ -161,7 +161,7 @@ class TopicAdministration:
         self._check_partitions(total, more)
         if validate_only:
             return 0
-        added = control.PartitionsAdded(topic.number, total, catalog.next_queue_number)
+        added = control.PartitionsAdded(topic.number, total, catalog.next_queue())
         position = self._change(added, topic.name, "grown")
         self.partition_count += more
         for view in views:

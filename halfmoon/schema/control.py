@@ -390,6 +390,26 @@ class TopicRenamed(Record, frozen=True, tag="topic-renamed"):
     name: str
 
 
+class ShardBegun(Record, frozen=True, tag="shard"):
+    """This log is one of several that share topics (schema/shards.py), and the first thing in it."""
+
+    number: int
+
+
+class PartitionsPlaced(Record, frozen=True, tag="placed"):
+    """The shards that partitions of a topic lie in, from `first` on, a byte each."""
+
+    number: int
+    first: int
+    shards: bytes
+
+
+class CatalogSeen(Record, frozen=True, tag="catalog"):
+    """The shard has been told all of the shared catalog up to this version."""
+
+    version: int
+
+
 class SnapshotPart(Record, frozen=True, tag="snapshot"):
     """A part of an encoded `snapshot.Snapshot`; the parts of one snapshot are one frame group."""
 
@@ -433,6 +453,9 @@ Any = (
     | Cleaned
     | InternalWritten
     | TopicRenamed
+    | ShardBegun
+    | PartitionsPlaced
+    | CatalogSeen
     | SnapshotPart
 )
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from halfmoon.schema.control import Binding, Committed
+from halfmoon.schema.shards import ShardState
 from halfmoon.schema.transactions import Identity, TransactionState
 
 CLEAN_BASE = 1 << 62
@@ -139,8 +140,24 @@ class Snapshot(msgspec.Struct, array_like=True):
     """list[control.DelegationToken]"""
 
 
+class ShardSnapshot(Snapshot, array_like=True, kw_only=True):
+    """The same of a shard, in memory. A partition that lies elsewhere has no queue number in it."""
+
+    shard: ShardState
+
+
+class _OfShard(msgspec.Struct, array_like=True, tag="shard"):
+    """How it is written."""
+
+    shard: ShardState
+    snapshot: msgspec.Raw
+
+
 encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(Snapshot)
+_shard_decoder = msgspec.msgpack.Decoder(_OfShard)
+_SHARD_HEAD = 0x93
+"""An array of three: what a shard's begins with, and no other."""
 
 
 def array_head(count: int) -> bytes:
@@ -151,5 +168,21 @@ def array_head(count: int) -> bytes:
 
 
 def decode(data: bytes | memoryview) -> Snapshot:
-    """Raises msgspec.DecodeError. What is in the slots of sections is not looked at."""
-    return _decoder.decode(data)
+    """A ShardSnapshot where it is a shard's. Raises msgspec.DecodeError. What is in the slots of sections is not looked
+    at."""
+    if not data or data[0] != _SHARD_HEAD:
+        return _decoder.decode(data)
+    found = _shard_decoder.decode(data)
+    return ShardSnapshot(*msgspec.structs.astuple(_decoder.decode(found.snapshot)), shard=found.shard)
+
+
+def again(snapshot: Snapshot) -> bytes:
+    """Encode what was decoded."""
+    if not isinstance(snapshot, ShardSnapshot):
+        return encode(snapshot)
+    return of_shard(snapshot.shard, encode(Snapshot(*msgspec.structs.astuple(snapshot)[:-1])))
+
+
+def of_shard(shard: ShardState, encoded: bytes) -> bytes:
+    """A shard's snapshot, of which the rest is encoded."""
+    return encode(_OfShard(shard, msgspec.Raw(encoded)))

@@ -113,15 +113,16 @@ class Node:
         off: Collection[str] = (),
         more_topic_configs: Sequence[OfFeature] = (),
         storage: MakeStorage = LocalStorage,
+        shard: int | None = None,
     ) -> None:
         """`random_bytes(n)` makes ids of clusters, topics and members. `off`: names of features that do nothing, beside
         those that the settings switch off; what the log says of them stays. `more_topic_configs`: those that plugins
-        offer. `storage`: where the log is kept. Raises StartError."""
+        offer. `storage` and `shard`: as of Kernel. Raises StartError."""
         self.off = off = {*off, *settings.services.off()}
         """Names of the services and other features that are off."""
         table = topic_configs(off, more_topic_configs)
         self.kernel = kernel = Kernel(
-            fs, settings, clock, random_bytes, logger=logger, topic_configs=table, storage=storage
+            fs, settings, clock, random_bytes, logger=logger, topic_configs=table, storage=storage, shard=shard
         )
         self.state = state = Sections(kernel.catalog)
         log, catalog, appender, turn, live = kernel.log, kernel.catalog, kernel.appender, kernel.turn, kernel.live

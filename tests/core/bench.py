@@ -72,14 +72,15 @@ def open_broker(
     interceptors: Sequence[PutInterceptor] = (),
     relays: Sequence[Relay] = (),
     off: Collection[str] = (),
+    shard: int | None = None,
     **log: Any,
 ) -> BareNode:
     """A broker with small segments. `log`: what else stands under `$.log`; `sections`: the other sections.
-    `off`: features that do nothing."""
+    `off`: features that do nothing. `shard`: as of Kernel."""
     small = {"segment_bytes": SEGMENT, "index_checkpoint_bytes": 16 << 10, "low_disk_bytes": 0}
     settings = load_settings({"log": small | log} | (sections or {}), {}, {})
     dice = random.Random(fs.dice.random() if isinstance(fs, FaultyFileSystem) else 1)
-    broker = BareNode(fs, settings, clock, dice.randbytes, off=off)
+    broker = BareNode(fs, settings, clock, dice.randbytes, off=off, shard=shard)
     broker.open()
     broker.use(languages, interceptors, relays)
     broker.start()

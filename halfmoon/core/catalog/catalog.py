@@ -27,6 +27,7 @@ from halfmoon.core.producer_state import Producers
 from halfmoon.core.traffic import TrafficTable
 from halfmoon.schema import control
 from halfmoon.schema.provenance import Provenance, SourceRun
+from halfmoon.schema.shards import OWN_PRODUCERS_BITS, OWN_QUEUES, OWN_TOPICS, ShardState, new_shard
 from halfmoon.schema.snapshot import CLEAN_BASE
 
 MOST_RESOLVED: Final = 1_000
@@ -63,6 +64,8 @@ class Catalog:
         """Topic number of a source → its views, by their number. A source may be gone already."""
         self.deleted: dict[int, str] = {}
         """Number → name of topics that were deleted last: messages for them may wait still."""
+        self.shard: ShardState | None = None
+        """Where other logs share the topics."""
         self.next_topic_number = 0
         self.next_queue_number = 0
         self.next_producer_id = 0
@@ -113,9 +116,9 @@ class Catalog:
         return self._names
 
     def partitions(self) -> Iterator[Partition]:
-        """All of them, also where topics come and go before the end."""
+        """All that lie in this log, also where topics come and go before the end."""
         for topic in list(self.by_number.values()):
-            yield from topic.partitions
+            yield from topic.here()
 
     def apply(self, record: control.Any) -> None:
         """Make a record true. Applying it again changes nothing."""
@@ -137,7 +140,7 @@ class Catalog:
     # -- topics ----------------------------------------------------------------------------------------------------
 
     def _topic_created(self, record: control.TopicCreated) -> None:
-        if record.number < self.next_topic_number:  # known, or already deleted again
+        if record.number < self.next_number(record.number):  # known, or already deleted again
             return
         namesake = self.by_name.get(record.name)
         if namesake is not None:  # its deletion was lost to rot
@@ -145,7 +148,23 @@ class Catalog:
         topic = self.make_topic(record)
         self.number_queues(topic.partitions, record.first_queue)
         self.add_topic(topic)
-        self.next_topic_number = record.number + 1
+        self.made_number(record.number)
+
+    def next_number(self, like: int = OWN_TOPICS) -> int:
+        """The lowest topic number that was not given out, by whoever has given out `like`; by this log."""
+        shard = self.shard
+        return self.next_topic_number if shard is None or like < OWN_TOPICS else shard.next_topic
+
+    def made_number(self, number: int) -> None:
+        """A topic has this number."""
+        if self.shard is None or number < OWN_TOPICS:
+            self.next_topic_number = max(self.next_topic_number, number + 1)
+        else:
+            self.shard.next_topic = max(self.shard.next_topic, number + 1)
+
+    def next_queue(self) -> int:
+        """The lowest broker-wide number that this log has given to no partition."""
+        return self.next_queue_number if self.shard is None else self.shard.next_queue
 
     def make_topic(self, record: control.TopicCreated) -> Topic:
         return Topic(record, self._rules(record.configs))
@@ -175,12 +194,15 @@ class Catalog:
     def number_queues(self, partitions: Sequence[Partition], first: int) -> int:
         """Number new partitions: from `first` on, or from the next number where that is not known (−1). Returns the
         number after the last."""
-        number = self.next_queue_number if first < 0 else first
+        number = self.next_queue() if first < 0 else first
         for partition in partitions:
             partition.queue_number = number
             self.by_queue_number[number] = partition
             number += 1
-        self.next_queue_number = max(self.next_queue_number, number)
+        if self.shard is None or number <= OWN_QUEUES:
+            self.next_queue_number = max(self.next_queue_number, number)
+        else:
+            self.shard.next_queue = max(self.shard.next_queue, number)
         return number
 
     def add_topic(self, topic: Topic) -> None:
@@ -228,9 +250,28 @@ class Catalog:
         stay until a full garbage collection, which there is none of. Nobody is at work with them any more."""
         dead, self._dead = self._dead, []
         for topic in dead:
+            topic.elsewhere = None
             while topic.partitions:
                 del topic.partitions[-BURIED:]
                 yield
+
+    def _shard_begun(self, record: control.ShardBegun) -> None:
+        if self.shard is None:
+            self.shard = new_shard(record.number)
+            self.next_producer_id = max(self.next_producer_id, record.number << OWN_PRODUCERS_BITS)
+
+    def _partitions_placed(self, record: control.PartitionsPlaced) -> None:
+        topic = self.by_number.get(record.number)
+        if topic is None or self.shard is None:
+            return
+        for index, shard in enumerate(record.shards, record.first):
+            if shard != self.shard.number and topic.partitions[index] is not topic.elsewhere:
+                self.by_queue_number.pop(topic.lies_elsewhere(index).queue_number, None)
+        self.changes += 1
+
+    def _catalog_seen(self, record: control.CatalogSeen) -> None:
+        if self.shard is not None:
+            self.shard.catalog_version = max(self.shard.catalog_version, record.version)
 
     def _topic_renamed(self, record: control.TopicRenamed) -> None:
         topic = self.by_number.get(record.number)
@@ -272,7 +313,10 @@ class Catalog:
 
     def partition(self, number: int, index: int) -> Partition | None:
         topic = self.by_number.get(number)
-        return topic.partitions[index] if topic is not None and index < len(topic.partitions) else None
+        if topic is None or index >= len(topic.partitions):
+            return None
+        found = topic.partitions[index]
+        return None if found is topic.elsewhere else found
 
     def is_topic(self, number: int) -> bool:
         return number in self.by_number
@@ -336,4 +380,7 @@ _APPLY: dict[type, Callable[[Catalog, Any], None]] = {
     control.ProducerAdvanced: Catalog._producer_advanced,
     control.ProducerIdsReserved: Catalog._producer_ids_reserved,
     control.Cleaned: Catalog._cleaned,
+    control.ShardBegun: Catalog._shard_begun,
+    control.PartitionsPlaced: Catalog._partitions_placed,
+    control.CatalogSeen: Catalog._catalog_seen,
 }

@@ -199,7 +199,19 @@ class Partition:
 class Topic:
     """A topic as it is now; `rules` is what its configs mean."""
 
-    __slots__ = ("configs", "hidden", "id", "internal", "name", "number", "partitions", "rules", "traffic", "view")
+    __slots__ = (
+        "configs",
+        "elsewhere",
+        "hidden",
+        "id",
+        "internal",
+        "name",
+        "number",
+        "partitions",
+        "rules",
+        "traffic",
+        "view",
+    )
 
     def __init__(self, record: control.TopicCreated, rules: TopicRules) -> None:
         self.number = record.number
@@ -214,6 +226,8 @@ class Topic:
         """Set with the first record in or out (`Catalog.traffic`)."""
         self.view = record.view
         """Set for a view (B39): the topic that it is filled from. Clients do not produce to it."""
+        self.elsewhere: Partition | None = None
+        """Of a topic that several shards share: stands in `partitions` for each of those that lie in another shard."""
         self.partitions = [Partition(self, index) for index in range(record.partitions)]
         if record.view is not None:
             for partition, start in zip(self.partitions, record.view.starts, strict=False):
@@ -221,3 +235,15 @@ class Topic:
 
     def __repr__(self) -> str:
         return f"Topic({self.name})"
+
+    def here(self) -> list[Partition]:
+        """The partitions that lie in this log."""
+        elsewhere = self.elsewhere
+        return self.partitions if elsewhere is None else [each for each in self.partitions if each is not elsewhere]
+
+    def lies_elsewhere(self, index: int) -> Partition:
+        """A partition lies in another shard; returns what stood in its place."""
+        if self.elsewhere is None:
+            self.elsewhere = Partition(self, -1)
+        before, self.partitions[index] = self.partitions[index], self.elsewhere
+        return before

@@ -1,0 +1,37 @@
+"""Logs that share topics: what each remembers of that, and the numbers that it gives out itself.
+
+Topics that clients make are in the catalog of all shards, which numbers them. What a shard makes for itself, for
+messages that wait or are sent back, has to be there at once: so it has numbers of its own, which no other shard gives
+out. A topic's number has 31 bits, a partition's broker-wide number 23.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+OWN_TOPICS = 1 << 30
+"""The numbers of topics that shards make begin here, …"""
+OWN_TOPIC_BITS = 22
+"""… each shard's so many bits apart."""
+OWN_QUEUES = 1 << 22
+"""The broker-wide numbers of their partitions. They name something only together with the shard."""
+OWN_PRODUCERS_BITS = 40
+"""Producer ids of a shard: its number stands above so many bits."""
+
+
+class ShardState(msgspec.Struct, array_like=True):
+    """What a shard knows of itself."""
+
+    number: int
+    next_topic: int
+    """Of those that it makes."""
+    next_queue: int
+    catalog_version: int = 0
+    """Of the shared catalog: it was told all up to there."""
+
+    def copy(self) -> ShardState:
+        return ShardState(self.number, self.next_topic, self.next_queue, self.catalog_version)
+
+
+def new_shard(number: int) -> ShardState:
+    return ShardState(number, OWN_TOPICS | number << OWN_TOPIC_BITS, OWN_QUEUES)
