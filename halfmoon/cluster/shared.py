@@ -10,7 +10,7 @@ import msgspec
 from halfmoon.cluster.store import Change, News
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
-from halfmoon.core.catalog.topics import Topic
+from halfmoon.core.catalog.topics import RemotePartition, Topic
 from halfmoon.errors import StartError
 from halfmoon.schema import control
 from halfmoon.schema.shards import OWN_TOPICS
@@ -158,7 +158,7 @@ def _misplaced(topic: Topic, shards: bytes, shard: Catalog) -> Iterator[control.
     """What says where those of its partitions are that the shard thinks are here, from the first wrong one on."""
     assert shard.shard is not None
     for index, place in enumerate(shards):
-        if place != shard.shard.number and topic.partitions[index] is not topic.elsewhere:
+        if place != shard.shard.number and not isinstance(topic.partitions[index], RemotePartition):
             yield control.PartitionsPlaced(topic.number, index, shards[index:])
             return
 

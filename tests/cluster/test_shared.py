@@ -14,6 +14,7 @@ from halfmoon.cluster.sqlite_store import SqliteStore
 from halfmoon.cluster.store import CatalogStore, Cluster
 from halfmoon.config.settings import load_settings
 from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.catalog.topics import RemotePartition
 from halfmoon.errors import StartError
 from halfmoon.schema import control
 from halfmoon.schema.shards import OWN_TOPICS
@@ -61,7 +62,7 @@ def check(shared: SharedCatalog, shard: Catalog) -> None:
                 assert (partition.index, partition.queue_number) == (index, other.queue_number)
                 assert shard.by_queue_number[partition.queue_number] is partition
             else:
-                assert partition is mine.elsewhere
+                assert isinstance(partition, RemotePartition)
     here = {partition.queue_number for topic in own.values() for partition in topic.here()}
     assert {number for number in shard.by_queue_number if number in shared.catalog.by_queue_number} == here
     assert shard.shard.catalog_version == shared.version

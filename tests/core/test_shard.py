@@ -11,6 +11,7 @@ import pytest
 from halfmoon.config.settings import load_settings
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.catalog.topics import RemotePartition
 from halfmoon.core.storage.log_files import segment_path
 from halfmoon.errors import StartError
 from halfmoon.schema import control
@@ -75,7 +76,14 @@ def state_of(node: BareNode) -> ShardState:
 def as_it_should_be(node: BareNode) -> None:
     """Of the topic that `shared` makes."""
     topic = node.catalog.by_name["shared"]
-    assert [partition is topic.elsewhere for partition in topic.partitions] == [True, False, True, True, False]
+    assert [isinstance(partition, RemotePartition) for partition in topic.partitions] == [
+        True,
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert [partition.index for partition in topic.partitions] == list(range(5))
     assert [partition.index for partition in topic.here()] == [1, 4]
     assert [node.catalog.partition(7, index) for index in (0, 2, 3, 5)] == [None] * 4
     assert node.catalog.partition_count(7) == 5
@@ -196,7 +204,6 @@ def test_a_deleted_topic_is_taken_apart(fs: FaultyFileSystem, clock: VirtualCloc
     for _ in node.catalog.bury():
         pass
     assert topic.partitions == []
-    assert topic.elsewhere is None
     assert node.catalog.by_queue_number == {}
 
 

@@ -21,7 +21,7 @@ import msgspec
 from halfmoon.config.settings import Settings
 from halfmoon.config.topic_configs import TopicConfigs, TopicRules
 from halfmoon.core.catalog.section import CatalogSection, EndsOfTransactions
-from halfmoon.core.catalog.topics import Partition, Topic
+from halfmoon.core.catalog.topics import Partition, RemotePartition, Topic
 from halfmoon.core.pending import bits_by_queue
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.traffic import TrafficTable
@@ -250,7 +250,6 @@ class Catalog:
         stay until a full garbage collection, which there is none of. Nobody is at work with them any more."""
         dead, self._dead = self._dead, []
         for topic in dead:
-            topic.elsewhere = None
             while topic.partitions:
                 del topic.partitions[-BURIED:]
                 yield
@@ -265,7 +264,7 @@ class Catalog:
         if topic is None or self.shard is None:
             return
         for index, shard in enumerate(record.shards, record.first):
-            if shard != self.shard.number and topic.partitions[index] is not topic.elsewhere:
+            if shard != self.shard.number and not isinstance(topic.partitions[index], RemotePartition):
                 self.by_queue_number.pop(topic.lies_elsewhere(index).queue_number, None)
         self.changes += 1
 
@@ -316,7 +315,7 @@ class Catalog:
         if topic is None or index >= len(topic.partitions):
             return None
         found = topic.partitions[index]
-        return None if found is topic.elsewhere else found
+        return None if isinstance(found, RemotePartition) else found
 
     def is_topic(self, number: int) -> bool:
         return number in self.by_number

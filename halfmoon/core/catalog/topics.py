@@ -10,6 +10,8 @@ messages that wait, producers, their transactions, the ranges that compaction ha
 
 from __future__ import annotations
 
+from typing import Final
+
 from halfmoon.config.topic_configs import TopicRules
 from halfmoon.core.pending import PendingSet
 from halfmoon.core.producer_state import Producers
@@ -196,15 +198,28 @@ class Partition:
             self.transactions.forget(self.compacted_upto)  # what these wrote is gone
 
 
+class RemotePartition(Partition):
+    """A partition that lies in another shard: here it is known by its topic and its index, and nothing else."""
+
+    __slots__ = ()
+
+    def __init__(self, topic: Topic, index: int) -> None:
+        super().__init__(topic, index)
+        self.queue = _NO_QUEUE  # there is one of these in each shard for each partition of all the others
+
+
+_NO_QUEUE: Final = ConsumeQueue()
+
+
 class Topic:
     """A topic as it is now; `rules` is what its configs mean."""
 
     __slots__ = (
         "configs",
-        "elsewhere",
         "hidden",
         "id",
         "internal",
+        "is_spread",
         "name",
         "number",
         "partitions",
@@ -226,8 +241,8 @@ class Topic:
         """Set with the first record in or out (`Catalog.traffic`)."""
         self.view = record.view
         """Set for a view (B39): the topic that it is filled from. Clients do not produce to it."""
-        self.elsewhere: Partition | None = None
-        """Of a topic that several shards share: stands in `partitions` for each of those that lie in another shard."""
+        self.is_spread = False
+        """Some of its partitions lie in other shards."""
         self.partitions = [Partition(self, index) for index in range(record.partitions)]
         if record.view is not None:
             for partition, start in zip(self.partitions, record.view.starts, strict=False):
@@ -238,12 +253,12 @@ class Topic:
 
     def here(self) -> list[Partition]:
         """The partitions that lie in this log."""
-        elsewhere = self.elsewhere
-        return self.partitions if elsewhere is None else [each for each in self.partitions if each is not elsewhere]
+        if not self.is_spread:
+            return self.partitions
+        return [each for each in self.partitions if not isinstance(each, RemotePartition)]
 
     def lies_elsewhere(self, index: int) -> Partition:
         """A partition lies in another shard; returns what stood in its place."""
-        if self.elsewhere is None:
-            self.elsewhere = Partition(self, -1)
-        before, self.partitions[index] = self.partitions[index], self.elsewhere
+        self.is_spread = True
+        before, self.partitions[index] = self.partitions[index], RemotePartition(self, index)
         return before
