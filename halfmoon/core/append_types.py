@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from halfmoon.schema import control
 from halfmoon.schema.provenance import Provenance
 
 if TYPE_CHECKING:
@@ -51,6 +52,15 @@ class TransactionalProducer(NamedTuple):
     transactional_id: str
     adds_partitions: bool
     """Its batches add their partition to the transaction (KIP-890); else that has been asked for before."""
+
+
+class ControlLog(Protocol):
+    """Where a change is written down that needs no batch beside it."""
+
+    def append_control(self, record: control.Any) -> int:
+        """Write down a change and make it; returns the position to wait for. Raises BrokerError, with no change
+        made."""
+        ...
 
 
 class TransactionGuard(Protocol):

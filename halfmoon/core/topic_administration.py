@@ -7,30 +7,37 @@ who follows topics is told once the change is durable.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Literal, Protocol
 
 from halfmoon.config.settings import Settings
 from halfmoon.config.topic_configs import DELETE_FORCE
-from halfmoon.core.append import Appender
+from halfmoon.core.append_types import ControlLog
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.features import TopicPolicies
 from halfmoon.core.hold import HoldService
 from halfmoon.core.live import Live
 from halfmoon.core.topic_names import check_topic_name
-from halfmoon.core.turn import Turn
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
 
 TopicChange = Literal["created", "deleted", "grown", "configured"]
 
 
+class Durability(Protocol):
+    """Tells when a change is durable."""
+
+    def when_durable(self, position: int, callback: Callable[[BrokerError | None], None]) -> None:
+        """Call back once all up to `position` is, or with an error once it never will be."""
+        ...
+
+
 class TopicAdministration:
     def __init__(
         self,
         catalog: Catalog,
-        appender: Appender,
-        turn: Turn,
+        appender: ControlLog,
+        turn: Durability,
         hold: HoldService,
         settings: Live[Settings],
         random_bytes: Callable[[int], bytes],

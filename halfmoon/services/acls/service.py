@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from halfmoon.core.append import Appender
+from halfmoon.core.append_types import ControlLog
 from halfmoon.core.steps import Pauses, finish
 from halfmoon.schema.control import AclRule, AclsChanged
 from halfmoon.services.acls.rules import AclFilter, check
@@ -17,7 +17,7 @@ EVERY = 64
 class AccessRules:
     """All rules of a broker. `state` has what the log says of them."""
 
-    def __init__(self, state: AclsState, appender: Appender, *, obeyed: bool = False) -> None:
+    def __init__(self, state: AclsState, appender: ControlLog, *, obeyed: bool = False) -> None:
         """`obeyed`: whether an authorizer obeys the rules."""
         self._state = state
         self._appender = appender

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from halfmoon.config.values import Kind
-from halfmoon.core.append import Appender
+from halfmoon.core.append_types import ControlLog
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.control import ResourceConfigsSet
 from halfmoon.services.common.patterns import InvalidPattern, Pattern
@@ -98,7 +98,7 @@ def _check_match(value: str) -> None:
 class ClientMetrics:
     """All client metrics subscriptions of a broker."""
 
-    def __init__(self, state: ConfigsState, appender: Appender) -> None:
+    def __init__(self, state: ConfigsState, appender: ControlLog) -> None:
         self._state = state
         self._appender = appender
 

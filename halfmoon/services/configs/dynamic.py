@@ -15,7 +15,7 @@ import msgspec
 
 from halfmoon.config.settings import Settings
 from halfmoon.config.topic_configs import check_lags
-from halfmoon.core.append import Appender
+from halfmoon.core.append_types import ControlLog
 from halfmoon.core.features import Feature
 from halfmoon.core.live import Live
 from halfmoon.errors import BrokerError, Fault
@@ -31,7 +31,7 @@ class DynamicConfigs:
     def __init__(
         self,
         state: ConfigsState,
-        appender: Appender,
+        appender: ControlLog,
         settings: Live[Settings],
         table: BrokerConfigs,
         groups: GroupConfigs,

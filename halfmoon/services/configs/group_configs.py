@@ -21,7 +21,7 @@ from msgspec import Struct
 from halfmoon.config.settings import Settings
 from halfmoon.config.share_settings import reset_ms
 from halfmoon.config.values import Kind, always, boolean, by_name, checked, integer, stated, unknown
-from halfmoon.core.append import Appender
+from halfmoon.core.append_types import ControlLog
 from halfmoon.core.live import Live
 from halfmoon.core.topic_names import check_topic_name
 from halfmoon.errors import BrokerError, Fault
@@ -204,7 +204,7 @@ class GroupConfigs:
     """
 
     def __init__(
-        self, state: ConfigsState, appender: Appender, settings: Live[Settings], off: Collection[str] = ()
+        self, state: ConfigsState, appender: ControlLog, settings: Live[Settings], off: Collection[str] = ()
     ) -> None:
         """`settings`: as broker.yaml, flags and environment say, so far. `off`: names of services that are off."""
         self.rows = group_configs(off)

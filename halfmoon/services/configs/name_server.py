@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from halfmoon.core.append import Appender
+from halfmoon.core.append_types import ControlLog
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.control import ResourceConfigsSet
 from halfmoon.services.configs.state import NAME_SERVER, ConfigsState
@@ -22,7 +22,7 @@ MOST_CHARACTERS = 4_096
 
 
 class NameServerConfigs:
-    def __init__(self, state: ConfigsState, appender: Appender) -> None:
+    def __init__(self, state: ConfigsState, appender: ControlLog) -> None:
         self._state = state
         self._appender = appender
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from halfmoon.auth.delegation import token_credential, token_hmac, token_id
 from halfmoon.auth.principals import USER, Principal, parse
 from halfmoon.auth.scram import Credential, Found, Mechanism
-from halfmoon.core.append import Appender
+from halfmoon.core.append_types import ControlLog
 from halfmoon.core.clock import Clock
 from halfmoon.core.features import Feature
 from halfmoon.core.timers import Timers
@@ -61,7 +61,7 @@ class DelegationTokens:
     def __init__(
         self,
         state: CredentialsState,
-        appender: Appender,
+        appender: ControlLog,
         clock: Clock,
         timers: Timers,
         key: NodeKey,

@@ -25,7 +25,7 @@ from halfmoon.auth.scram import (
     Mechanism,
     credential_of,
 )
-from halfmoon.core.append import Appender
+from halfmoon.core.append_types import ControlLog
 from halfmoon.core.features import Feature
 from halfmoon.core.steps import Pauses, finish
 from halfmoon.errors import BrokerError, Fault
@@ -77,7 +77,7 @@ class Users:
     def __init__(
         self,
         state: CredentialsState,
-        appender: Appender,
+        appender: ControlLog,
         key: NodeKey,
         random_bytes: Callable[[int], bytes],
         exposed: Callable[[], str | None],

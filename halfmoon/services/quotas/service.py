@@ -29,7 +29,7 @@ from math import isinf
 from typing import NamedTuple, TypeVar
 
 from halfmoon.config.settings import Settings
-from halfmoon.core.append import Appender
+from halfmoon.core.append_types import ControlLog
 from halfmoon.core.clock import Clock
 from halfmoon.core.features import Feature
 from halfmoon.core.live import Live
@@ -146,7 +146,7 @@ class Quotas:
     `state` has what the log says of quotas. Without `restore` none of them holds.
     """
 
-    def __init__(self, state: QuotasState, appender: Appender, clock: Clock, settings: Live[Settings]) -> None:
+    def __init__(self, state: QuotasState, appender: ControlLog, clock: Clock, settings: Live[Settings]) -> None:
         self._state = state
         self._appender = appender
         self._clock = clock

@@ -1,0 +1,115 @@
+"""The shared catalog in one process: changes made here and those of others, one after the other.
+
+Everything waits for a disk or for another process, so it is done in a thread, and the loop goes on. What comes of it is
+applied in the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from halfmoon.cluster.changes import Changes
+from halfmoon.cluster.shared import SharedCatalog
+from halfmoon.cluster.store import CatalogStore, CatalogUnavailableError, News
+from halfmoon.errors import BrokerError, Fault
+
+T = TypeVar("T")
+
+KEPT = 10_000
+"""After so many changes a snapshot takes their place: a start reads no more."""
+
+logger = logging.getLogger("halfmoon.server")
+
+
+class SharedCatalogDriver:
+    """Create, use and stop it in the loop."""
+
+    def __init__(
+        self,
+        store: CatalogStore,
+        shared: SharedCatalog,
+        changes: Changes,
+        on_applied: Callable[[set[int]], None],
+        on_lost: Callable[[Exception], None],
+    ) -> None:
+        """`on_applied` is told which topics have changed, after each change of this or another process; `on_lost` that
+        this process knows something that is not in the catalog, and must stop."""
+        self._store = store
+        self._shared = shared
+        self._changes = changes
+        self._on_applied = on_applied
+        self._on_lost = on_lost
+        self._thread = ThreadPoolExecutor(1, "halfmoon-catalog")
+        self._turn = asyncio.Lock()
+        self._snapshot_version = 0
+
+    async def stop(self) -> None:
+        async with self._turn:
+            await asyncio.to_thread(self._thread.shutdown)
+            self._store.close()
+
+    async def catch_up(self) -> None:
+        """Apply what others have changed. Raises CatalogUnavailableError."""
+        async with self._turn:
+            self._take(await self._run(lambda: self._store.read(self._shared.version)))
+
+    async def change(self, work: Callable[[], T]) -> T:
+        """Have `work` make a change: it sees the catalog as it is, and the records that it appends are one change. What
+        it returns is returned once they are committed. Raises CatalogUnavailableError, and what `work` raises."""
+        async with self._turn:
+            self._take(await self._run(lambda: self._store.begin(self._shared.version)))
+            self._changes.begin()
+            try:
+                return work()
+            finally:
+                # Also where it has failed on the way: what it has appended is true here.
+                await self._finish()
+
+    async def _finish(self) -> None:
+        records = self._changes.records()
+        if not records:
+            self._changes.abandoned()
+            await self._run(self._store.abandon)
+            return
+        expected = self._shared.version + 1
+        try:
+            version = await self._run(lambda: self._store.commit(records))
+        except CatalogUnavailableError as error:
+            if not await self._is_committed(expected, records):
+                self._changes.failed(BrokerError(Fault.UNKNOWN_SERVER_ERROR, str(error)))
+                self._on_lost(error)
+                raise
+            version = expected
+        self._on_applied(self._changes.committed(version))
+        await self._keep()
+
+    async def _is_committed(self, version: int, records: list[bytes]) -> bool:
+        """Whether the commit of which nobody has heard was made."""
+        try:
+            news = await self._run(lambda: self._store.read(version - 1))
+        except CatalogUnavailableError:
+            return False
+        return any(each.version == version and list(each.records) == records for each in news.changes)
+
+    async def _keep(self) -> None:
+        version = self._shared.version
+        if version - self._snapshot_version >= KEPT:
+            self._snapshot_version = version
+            snapshot = self._shared.save()
+            try:
+                await self._run(lambda: self._store.keep(version, snapshot))
+            except CatalogUnavailableError as error:
+                logger.warning("event=catalog_snapshot_failed error=%s", error)
+
+    def _take(self, news: News) -> None:
+        if news.snapshot is not None:
+            self._snapshot_version = news.snapshot[0]
+        if news.version is not None:
+            self._on_applied(self._shared.take(news))
+
+    def _run(self, work: Callable[[], T]) -> Awaitable[T]:
+        return asyncio.get_running_loop().run_in_executor(self._thread, work)

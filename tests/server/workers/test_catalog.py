@@ -1,0 +1,261 @@
+"""Processes change one catalog, and hear of each other's changes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halfmoon.cluster.changes import Changes
+from halfmoon.cluster.shared import SharedCatalog
+from halfmoon.cluster.sqlite_store import SqliteStore
+from halfmoon.cluster.store import CatalogUnavailableError, Cluster
+from halfmoon.config.settings import Settings, load_settings
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.hold import HoldService
+from halfmoon.core.live import Live
+from halfmoon.core.topic_administration import TopicAdministration
+from halfmoon.errors import BrokerError, Fault
+from halfmoon.schema import control
+from halfmoon.server.assembly import Sections
+from halfmoon.server.workers import catalog as module
+from halfmoon.server.workers.catalog import SharedCatalogDriver
+
+SHARDS = 4
+
+
+class Process:
+    """What one process has of the catalog."""
+
+    def __init__(self, path: Path, seed: int = 1) -> None:
+        settings = load_settings({}, {}, {})
+        catalog = Catalog(settings)
+        self.sections = Sections(catalog)
+        self.shared = SharedCatalog(catalog)
+        self.changes = Changes(self.shared, SHARDS)
+        self.store = SqliteStore(path)
+        self.applied: list[set[int]] = []
+        self.lost: list[Exception] = []
+        self.driver = SharedCatalogDriver(
+            self.store, self.shared, self.changes, self.applied.append, self.lost.append
+        )  # fmt: skip
+        self.topics = TopicAdministration(
+            catalog, self.changes, self.changes, HoldService(settings.hold), Live[Settings](settings),
+            random.Random(seed).randbytes,
+        )  # fmt: skip
+
+    def names(self) -> list[str]:
+        return list(self.shared.catalog.names())
+
+    def create(self, name: str, partitions: int = 3) -> Callable[[], Any]:
+        return lambda: self.topics.create_topic(name, partitions)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    SqliteStore.create(tmp_path / "catalog", Cluster("x", SHARDS))
+    return tmp_path / "catalog"
+
+
+def run(*scenario: Callable[[], Any]) -> None:
+    async def all_of_it() -> None:
+        for each in scenario:
+            await each()
+
+    asyncio.run(all_of_it())
+
+
+def test_a_change_is_there_for_all(path: Path) -> None:
+    async def scenario() -> None:
+        one, other = Process(path), Process(path, 2)
+        topic, position = await one.driver.change(one.create("a"))
+        assert (topic.name, position, one.shared.version) == ("a", 1, 1)
+        assert one.applied == [{topic.number}]
+        assert other.names() == []
+        await other.driver.catch_up()
+        assert other.names() == ["a"]
+        assert other.applied == [{topic.number}]
+        assert other.shared.placements == one.shared.placements
+        assert len(one.shared.placements[topic.number]) == 3
+        # Whoever changes something has heard of all before.
+        await one.driver.change(one.create("b"))
+        later, _ = await other.driver.change(other.create("c"))
+        assert later.number == 2
+        await one.driver.catch_up()
+        assert one.names() == other.names() == ["a", "b", "c"]
+        assert one.shared.save() == other.shared.save()
+        await one.driver.stop()
+        await other.driver.stop()
+
+    run(scenario)
+
+
+def test_two_cannot_both_make_a_topic(path: Path) -> None:
+    async def scenario() -> None:
+        processes = [Process(path, seed) for seed in range(4)]
+        made = await asyncio.gather(
+            *[each.driver.change(each.create("t")) for each in processes], return_exceptions=True
+        )
+        refused = [each for each in made if isinstance(each, BrokerError)]
+        assert len(refused) == 3
+        assert {each.fault for each in refused} == {Fault.TOPIC_ALREADY_EXISTS}
+        for each in processes:
+            await each.driver.catch_up()
+        assert len({each.shared.save() for each in processes}) == 1
+        for each in processes:
+            await each.driver.stop()
+
+    run(scenario)
+
+
+def test_changes_of_one_process_take_turns(path: Path) -> None:
+    async def scenario() -> None:
+        one = Process(path)
+        await asyncio.gather(*[one.driver.change(one.create(f"t{at}")) for at in range(20)])
+        assert one.shared.version == 20
+        assert len(one.names()) == 20
+        await one.driver.stop()
+
+    run(scenario)
+
+
+def test_one_that_changes_nothing_makes_no_version(path: Path) -> None:
+    async def scenario() -> None:
+        one = Process(path)
+        await one.driver.change(one.create("t"))
+        with pytest.raises(BrokerError, match="exists"):
+            await one.driver.change(one.create("t"))
+        assert await one.driver.change(lambda: 7) == 7
+        assert one.shared.version == 1
+        await one.driver.stop()
+
+    run(scenario)
+
+
+def test_who_waits_is_told_when_it_is_committed(path: Path) -> None:
+    async def scenario() -> None:
+        one = Process(path)
+        told: list[object] = []
+
+        def work() -> None:
+            _, position = one.topics.create_topic("t", 1)
+            one.changes.when_durable(position, told.append)
+            assert told == []
+
+        await one.driver.change(work)
+        assert told == [None]
+        one.changes.when_durable(1, told.append)
+        assert told == [None, None]
+        await one.driver.stop()
+
+    run(scenario)
+
+
+def test_what_was_appended_before_an_error_is_committed(path: Path) -> None:
+    """It is true here: handlers of requests about many topics go on after one that is refused."""
+
+    async def scenario() -> None:
+        one, other = Process(path), Process(path)
+
+        def work() -> None:
+            one.topics.create_topic("t", 1)
+            raise ValueError("a mistake")
+
+        with pytest.raises(ValueError, match="a mistake"):
+            await one.driver.change(work)
+        await other.driver.catch_up()
+        assert other.names() == ["t"]
+        await one.driver.stop()
+        await other.driver.stop()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_a_commit_that_nobody_has_heard_of(path: Path, made: bool) -> None:
+    """If it was made, all is well; if not, this process knows a topic that does not exist."""
+
+    async def scenario() -> None:
+        one, other = Process(path), Process(path)
+        commit = one.store.commit
+
+        def silent(records: Sequence[bytes]) -> int:
+            if made:
+                commit(records)
+            else:
+                one.store.abandon()
+            raise CatalogUnavailableError("no answer")
+
+        one.store.commit = silent  # type: ignore[method-assign]
+        told: list[Any] = []
+
+        def work() -> None:
+            one.changes.when_durable(one.topics.create_topic("t", 1)[1], told.append)
+
+        if made:
+            await one.driver.change(work)
+            assert (told, one.lost) == ([None], [])
+        else:
+            with pytest.raises(CatalogUnavailableError):
+                await one.driver.change(work)
+            assert isinstance(told[0], BrokerError)
+            assert len(one.lost) == 1
+        await other.driver.catch_up()
+        assert other.names() == (["t"] if made else [])
+        await one.driver.stop()
+        await other.driver.stop()
+
+    run(scenario)
+
+
+def test_many_changes_become_a_snapshot(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEPT", 5)
+
+    async def scenario() -> None:
+        one = Process(path)
+        for at in range(12):
+            await one.driver.change(one.create(f"t{at}"))
+        news = one.store.read(0)
+        assert news.snapshot is not None
+        assert (news.snapshot[0], [each.version for each in news.changes]) == (10, [11, 12])
+        late = Process(path)
+        await late.driver.catch_up()
+        assert late.shared.save() == one.shared.save()
+        await late.driver.change(late.create("last"))
+        assert late.store.read(0).snapshot == news.snapshot
+        await one.driver.stop()
+        await late.driver.stop()
+
+    run(scenario)
+
+
+def test_views_lie_where_their_source_does(path: Path) -> None:
+    """Also the partitions that come later, of both."""
+
+    async def scenario() -> None:
+        one = Process(path)
+        source, _ = await one.driver.change(one.create("source", 5))
+        shards = one.shared.placements[source.number]
+        view = control.TopicCreated(1, "view", bytes(16), 5, {}, False, control.Binding(0, [0] * 5), 5)
+        await one.driver.change(partial(one.changes.append_control, view))
+        assert one.shared.placements[1] == shards
+        await one.driver.change(partial(one.topics.add_partitions, source, 9))
+        assert len(one.shared.placements[0]) == 9
+        assert one.shared.placements[0][:5] == shards
+        assert one.shared.placements[1] == one.shared.placements[0]
+        await one.driver.change(partial(one.topics.delete_topic, one.shared.catalog.by_name["view"]))
+        assert list(one.shared.placements) == [0]
+        await one.driver.stop()
+
+    run(scenario)
+
+
+def test_nobody_changes_the_catalog_by_the_way(path: Path) -> None:
+    one = Process(path)
+    with pytest.raises(AssertionError, match="no change"):
+        one.topics.create_topic("t", 1)
