@@ -21,6 +21,19 @@ def request_bytes(key: int, version: int, correlation_id: int, client_id: str, /
     return struct.pack(">i", len(said)) + said
 
 
+def struct_of(key: int, path: str) -> Any:
+    """A struct inside a request: `struct_of(1, "FetchTopic.FetchPartition")`."""
+    found = REQUESTS[key]
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def made(key: int, path: str, /, **fields: Any) -> Any:
+    """One of those."""
+    return struct_of(key, path)(**fields)
+
+
 def read_request(key: int, version: int, said: bytes) -> Any:
     """A request with its header."""
     (size,) = struct.unpack_from(">h", said, 8)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from tests.kafka_messages import struct_of
 from tests.torture.cast import Actor
 from tests.torture.model import Violation
-from tests.torture.net import Client, LostError, struct_of
+from tests.torture.net import Client, LostError
 
 if TYPE_CHECKING:
     from tests.torture.world import World

@@ -6,7 +6,6 @@ import asyncio
 import struct
 from typing import Any
 
-from halfmoon.kafka_wire.messages import REQUESTS
 from tests.kafka_messages import read_answer, request_bytes
 from tests.torture.loop import VirtualLoop
 from tests.torture.process import Machine
@@ -18,14 +17,6 @@ RECONNECT_S = 0.05
 
 class LostError(Exception):
     """The connection is gone, or was not there: what became of the request is not known."""
-
-
-def struct_of(key: int, path: str) -> Any:
-    """A struct inside a request: `struct_of(1, "FetchTopic.FetchPartition")`."""
-    found = REQUESTS[key]
-    for name in path.split("."):
-        found = getattr(found, name)
-    return found
 
 
 class _Transport:

@@ -12,9 +12,10 @@ from typing import Any
 from msgspec import Struct
 
 from halfmoon.core.records.batches import build_batch
+from tests.kafka_messages import struct_of
 from tests.torture.loop import VirtualLoop
 from tests.torture.model import Model, Place, Violation, short
-from tests.torture.net import Client, LostError, struct_of
+from tests.torture.net import Client, LostError
 
 PRODUCE, INIT = 0, 22
 IN_FLIGHT = 5

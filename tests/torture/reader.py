@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from halfmoon.core.records.batches import CONTROL, TRANSACTIONAL, iter_records, parse_header
+from tests.kafka_messages import struct_of
 from tests.torture.model import Place, Violation
-from tests.torture.net import Client, LostError, struct_of
+from tests.torture.net import Client, LostError
 
 FETCH = 1
 OFFSET_OUT_OF_RANGE = 1

@@ -6,10 +6,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from tests.kafka_messages import struct_of
 from tests.torture.cast import Actor
 from tests.torture.checks import check_topic
 from tests.torture.model import Sent, Violation
-from tests.torture.net import LostError, struct_of
+from tests.torture.net import LostError
 from tests.torture.producer import GoneError
 
 if TYPE_CHECKING:

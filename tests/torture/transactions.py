@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from tests.kafka_messages import struct_of
 from tests.services.transactions.transaction_bench import transactional_batch
 from tests.torture.cast import Actor
 from tests.torture.model import Place, Sent, Violation, short
-from tests.torture.net import Client, LostError, struct_of
+from tests.torture.net import Client, LostError
 from tests.torture.producer import INIT, PRODUCE, asking
 from tests.torture.reader import fetch, read_all
 

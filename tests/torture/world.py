@@ -22,12 +22,13 @@ from typing import Any
 
 from halfmoon.errors import HalfmoonError
 from halfmoon.testing.faulty_files import ProcessDied
+from tests.kafka_messages import struct_of
 from tests.slices import checked_snapshots, small_slices
 from tests.torture import process
 from tests.torture.fate import Fate
 from tests.torture.loop import BEGIN_S, Clock, HangsError, VirtualLoop
 from tests.torture.model import Model, Violation
-from tests.torture.net import Client, LostError, struct_of
+from tests.torture.net import Client, LostError
 from tests.torture.process import Machine
 from tests.torture.producer import Producer
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 from inspect import isgeneratorfunction
-from typing import Any
 
 from halfmoon.adapters.kafka import refusals
 from halfmoon.adapters.kafka.api_guards import (
@@ -55,10 +54,7 @@ from halfmoon.adapters.kafka.protocol import RESPONSES
 from halfmoon.adapters.kafka.refusals import at_the_top, everything, result, topic
 from halfmoon.adapters.kafka.routes import Route
 
-_DESCRIBED = result(lambda response: response.DescribedGroup, "group_id")
-_COMMITTED = topic(
-    lambda response: response.TxnOffsetCommitResponseTopic, lambda topic: topic.TxnOffsetCommitResponsePartition
-)
+_DESCRIBED = refusals.DESCRIBED_GROUP
 _REASSIGNED = topic(
     lambda response: response.ReassignableTopicResponse, lambda topic: topic.ReassignablePartitionResponse
 )
@@ -66,8 +62,6 @@ _ELECTED = topic(
     lambda response: response.ReplicaElectionResult, lambda topic: topic.PartitionResult,
     name="topic", of="topic", parts="partition_result", index="partition_id",
 )  # fmt: skip
-_COMMITTED_ALL = everything("topics", "topics", _COMMITTED)
-_OFFSETS_ALL = everything("topics", "topics", refusals.offset_commit_topic)
 
 Guards = tuple[Guard, ...]
 NOTHING: Guards = ()
@@ -84,7 +78,7 @@ NEEDS: Mapping[int, Guards] = {
     ),
     3: IN_ITS_HANDLER,
     8: (
-        of_group("read", _OFFSETS_ALL),
+        of_group("read", refusals.OFFSETS_NOT_COMMITTED),
         each("topics", "read", "topic", topic_called("name"), "topics", refusals.offset_commit_topic),
     ),
     9: (offset_fetch,),
@@ -117,9 +111,9 @@ NEEDS: Mapping[int, Guards] = {
     26: (transactional_id(),),
     27: (whole_by(check_markers, refusals.markers),),
     28: (
-        transactional_id(_COMMITTED_ALL),
-        of_group("read", _COMMITTED_ALL),
-        each("topics", "read", "topic", called("name"), "topics", _COMMITTED),
+        transactional_id(refusals.TXN_OFFSETS_NOT_COMMITTED),
+        of_group("read", refusals.TXN_OFFSETS_NOT_COMMITTED),
+        each("topics", "read", "topic", called("name"), "topics", refusals.txn_offset_commit_topic),
     ),
     29: (cluster("describe"),),
     30: (
@@ -216,9 +210,6 @@ NEEDS: Mapping[int, Guards] = {
 }  # fmt: skip
 """By API key. An API of a plugin's own is the plugin's to guard, and has no line here."""
 
-_ANSWERS: Mapping[int, Any] = {8: refusals.offset_commit_answer}
-"""Answers that are made by hand. The others are of kafka-python's classes."""
-
 
 def guarded(routes: dict[int, Route], others: Iterable[int] = ()) -> dict[int, Route]:
     """The routes, which first ask what their line in `NEEDS` says, but for those of the `others`, which are keys.
@@ -235,5 +226,5 @@ def guarded(routes: dict[int, Route], others: Iterable[int] = ()) -> dict[int, R
 def _guard(route: Route) -> Handler:
     handler = route.handler
     for guard in reversed(NEEDS[route.key]):
-        handler = partial(guard, _ANSWERS.get(route.key, RESPONSES[route.key]), handler)
+        handler = partial(guard, refusals.ANSWERS.get(route.key, RESPONSES[route.key]), handler)
     return handler

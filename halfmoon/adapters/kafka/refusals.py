@@ -6,7 +6,7 @@ requests' getErrorResponse, and KafkaApis where it makes results by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from halfmoon.adapters.kafka.errors import code
@@ -177,3 +177,14 @@ def no_offsets(kind: Any, part: Any, item: Any, error: BrokerError) -> Any:
     if hasattr(item, "topic_id"):
         made.topic_id = item.topic_id
     return made
+
+
+DESCRIBED_GROUP = result(lambda response: response.DescribedGroup, "group_id")
+OFFSETS_NOT_COMMITTED = everything("topics", "topics", offset_commit_topic)
+txn_offset_commit_topic = topic(
+    lambda response: response.TxnOffsetCommitResponseTopic, lambda topic: topic.TxnOffsetCommitResponsePartition
+)
+TXN_OFFSETS_NOT_COMMITTED = everything("topics", "topics", txn_offset_commit_topic)
+
+ANSWERS: Mapping[int, Any] = {8: offset_commit_answer}
+"""By API key, those that are made by hand. The others are of kafka-python's classes."""

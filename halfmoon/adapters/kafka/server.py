@@ -22,6 +22,7 @@ from halfmoon.adapters.kafka.login import Sasl
 from halfmoon.adapters.kafka.mechanisms import beginner
 from halfmoon.adapters.kafka.registry import Api, ApiTable, offered
 from halfmoon.adapters.kafka.routes import build_routes
+from halfmoon.adapters.kafka.shard_routing import Homes, routed
 from halfmoon.adapters.kafka.throttling import Throttling
 from halfmoon.adapters.tcp.accepting import Arrival
 from halfmoon.adapters.tcp.access import Access
@@ -63,10 +64,11 @@ class Server(Listener):
         verifier: Verifier | None = None,
         turns: Turns | None = None,
         more_apis: Sequence[Api] = (),
+        homes: Homes | None = None,
     ) -> None:
         """`executor` runs cold reads; None takes the loop's own. `access`: what plugins say of who may do what.
         `verifier`: of access tokens, where a listener takes them. `more_apis`: those of plugins; StartError where one
-        has a key that is taken."""
+        has a key that is taken. `homes`: the shards of this process, if it has several."""
         super().__init__(core, services, settings, loop, executor=executor, turns=turns)
         self._settings = settings
         self._verifier = verifier
@@ -76,6 +78,8 @@ class Server(Listener):
                 raise StartError(f"API {each.key} ({each.name}) of a plugin: {apis[each.key].name} has this key")
             apis[each.key] = each
         self.routes = build_routes(apis, self.counters.requests)
+        if homes is not None:
+            self.routes = routed(self.routes, homes)
         if access is not None:
             self.routes = guarded(self.routes, (each.key for each in more_apis))
         if self.audit is not None:

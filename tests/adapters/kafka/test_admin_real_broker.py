@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 from kafka_rig import Rig
 
-from halfmoon.adapters.kafka.protocol import REQUESTS
 from halfmoon.schema.control import ResourceConfigsSet
 from halfmoon.services.configs.state import BROKER
+from tests.kafka_messages import made
 
 LIST_OFFSETS, METADATA, CREATE, DELETE, DELETE_RECORDS, PRODUCER_ID, LEADER_EPOCH = 2, 3, 19, 20, 21, 22, 23
 DESCRIBE_CONFIGS, LOG_DIRS, PARTITIONS, ALTER_CONFIGS, DESCRIBE_PARTITIONS = 32, 35, 37, 44, 75
@@ -26,19 +26,12 @@ def client(rig):
     return rig.client()
 
 
-def struct(key: int, path: str, **fields):
-    found = REQUESTS[key]
-    for name in path.split("."):
-        found = getattr(found, name)
-    return found(**fields)
-
-
 def create(client, name: str, partitions: int = -1, **configs: str):
     entries = [
-        struct(CREATE, "CreatableTopic.CreatableTopicConfig", name=key.replace("_", "."), value=value)
+        made(CREATE, "CreatableTopic.CreatableTopicConfig", name=key.replace("_", "."), value=value)
         for key, value in configs.items()
     ]
-    topic = struct(
+    topic = made(
         CREATE,
         "CreatableTopic",
         name=name,
@@ -53,7 +46,7 @@ def create(client, name: str, partitions: int = -1, **configs: str):
 
 
 def metadata(client, name: str, version: int = 13):
-    topic = struct(METADATA, "MetadataRequestTopic", name=name, topic_id=ZERO)
+    topic = made(METADATA, "MetadataRequestTopic", name=name, topic_id=ZERO)
     (found,) = client.ask(
         METADATA, version, topics=[topic], allow_auto_topic_creation=False, include_topic_authorized_operations=False
     ).topics
@@ -61,14 +54,14 @@ def metadata(client, name: str, version: int = 13):
 
 
 def offset(client, rig, name: str, timestamp: int) -> tuple[int, int, int]:
-    wanted = struct(
+    wanted = made(
         LIST_OFFSETS,
         "ListOffsetsTopic.ListOffsetsPartition",
         partition_index=0,
         current_leader_epoch=rig.broker.generation,
         timestamp=timestamp,
     )
-    topic = struct(LIST_OFFSETS, "ListOffsetsTopic", name=name, partitions=[wanted])
+    topic = made(LIST_OFFSETS, "ListOffsetsTopic", name=name, partitions=[wanted])
     request = client.encode(LIST_OFFSETS, 7, replica_id=-1, isolation_level=0, topics=[topic])
     client.feed(request)
     rig.turn()
@@ -80,7 +73,7 @@ def offset(client, rig, name: str, timestamp: int) -> tuple[int, int, int]:
 
 
 def configs(client, name: str, kind: int = 2) -> dict[str, tuple[str, int]]:
-    resource = struct(
+    resource = made(
         DESCRIBE_CONFIGS, "DescribeConfigsResource", resource_type=kind, resource_name=name, configuration_keys=None
     )
     (result,) = client.ask(
@@ -90,24 +83,24 @@ def configs(client, name: str, kind: int = 2) -> dict[str, tuple[str, int]]:
 
 
 def test_life_of_a_topic(rig, client):
-    made = create(client, "t", 2, retention_ms="1000")
-    assert (made.num_partitions, made.topic_id.bytes) == (2, rig.broker.topic("t").id)
+    created = create(client, "t", 2, retention_ms="1000")
+    assert (created.num_partitions, created.topic_id.bytes) == (2, rig.broker.topic("t").id)
     told = metadata(client, "t")
-    assert (told.topic_id, len(told.partitions)) == (made.topic_id, 2)
+    assert (told.topic_id, len(told.partitions)) == (created.topic_id, 2)
     assert {p.leader_epoch for p in told.partitions} == {rig.broker.generation}
 
-    wider = struct(PARTITIONS, "CreatePartitionsTopic", name="t", count=5, assignments=None)
+    wider = made(PARTITIONS, "CreatePartitionsTopic", name="t", count=5, assignments=None)
     answer = client.ask(PARTITIONS, 3, topics=[wider], timeout_ms=1000, validate_only=False)
     assert [r.error_code for r in answer.results] == [0]
     assert len(metadata(client, "t").partitions) == 5
 
-    change = struct(
+    change = made(
         ALTER_CONFIGS,
         "AlterConfigsResource",
         resource_type=2,
         resource_name="t",
         configs=[
-            struct(
+            made(
                 ALTER_CONFIGS,
                 "AlterConfigsResource.AlterableConfig",
                 name="max.message.bytes",
@@ -122,11 +115,11 @@ def test_life_of_a_topic(rig, client):
     assert configs(client, "t")["retention.ms"] == ("1000", 1)
     assert rig.broker.topic("t").rules.max_message_bytes == 77
 
-    gone = struct(DELETE, "DeleteTopicState", name=None, topic_id=made.topic_id)
+    gone = made(DELETE, "DeleteTopicState", name=None, topic_id=created.topic_id)
     answer = client.ask(DELETE, 6, topics=[gone], timeout_ms=1000)
     assert [(r.name, r.error_code) for r in answer.responses] == [("t", 0)]
     assert metadata(client, "t").error_code == 3
-    assert create(client, "t").topic_id != made.topic_id
+    assert create(client, "t").topic_id != created.topic_id
 
 
 def test_what_was_left_out_of_the_nodes_configurations_is_not_shown_as_if_it_held(rig, client):
@@ -139,7 +132,7 @@ def test_what_was_left_out_of_the_nodes_configurations_is_not_shown_as_if_it_hel
 
 
 def test_asking_for_a_missing_topic_creates_it(rig, client):
-    topic = struct(METADATA, "MetadataRequestTopic", name="auto")
+    topic = made(METADATA, "MetadataRequestTopic", name="auto")
     answer = client.ask(METADATA, 5, topics=[topic], allow_auto_topic_creation=True)
     assert [(t.error_code, len(t.partitions)) for t in answer.topics] == [(0, 3)]
     assert rig.broker.topic("auto") is not None
@@ -156,8 +149,8 @@ def test_offsets(rig, client):
     assert offset(client, rig, "t", 1003) == (0, -1, -1)
     assert offset(client, rig, "t", -3) == (0, 4, 1002)
 
-    wanted = struct(DELETE_RECORDS, "DeleteRecordsTopic.DeleteRecordsPartition", partition_index=0, offset=3)
-    topic = struct(DELETE_RECORDS, "DeleteRecordsTopic", name="t", partitions=[wanted])
+    wanted = made(DELETE_RECORDS, "DeleteRecordsTopic.DeleteRecordsPartition", partition_index=0, offset=3)
+    topic = made(DELETE_RECORDS, "DeleteRecordsTopic", name="t", partitions=[wanted])
     answer = client.ask(DELETE_RECORDS, 2, topics=[topic], timeout_ms=1000)
     (result,) = answer.topics[0].partitions
     assert (result.error_code, result.low_watermark) == (0, 3)
@@ -179,14 +172,14 @@ def test_where_epochs_end(rig, client):
     (partition,) = rig.topic("t", 1)
     rig.append(partition, b"a", b"b")
     generation = rig.broker.generation
-    wanted = struct(
+    wanted = made(
         LEADER_EPOCH,
         "OffsetForLeaderTopic.OffsetForLeaderPartition",
         partition=0,
         current_leader_epoch=generation,
         leader_epoch=generation,
     )
-    topic = struct(LEADER_EPOCH, "OffsetForLeaderTopic", topic="t", partitions=[wanted])
+    topic = made(LEADER_EPOCH, "OffsetForLeaderTopic", topic="t", partitions=[wanted])
     (result,) = client.ask(LEADER_EPOCH, 4, replica_id=-1, topics=[topic]).topics[0].partitions
     assert (result.error_code, result.leader_epoch, result.end_offset) == (0, generation, 2)
 
@@ -199,7 +192,7 @@ def test_producer_ids_differ(client):
 
 def test_a_thousand_topics_in_one_request(rig, client):
     topics = [
-        struct(
+        made(
             CREATE,
             "CreatableTopic",
             name=f"t{index:04}",

@@ -6,10 +6,10 @@ import uuid
 
 import pytest
 
-from halfmoon.adapters.kafka.protocol import REQUESTS
 from halfmoon.core.records.batches import iter_records, parse_header
 from halfmoon.plugins.allocate.averagely import averagely
 from halfmoon.services.transactions import prepared
+from tests.kafka_messages import made
 from tests.services.transactions.transaction_bench import transactional_batch
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FETCH, COORDINATOR, INIT = 0, 1, 2, 9, 10, 22
@@ -24,13 +24,6 @@ def versions(key: int, first: int = 0) -> list[int]:
 
     api = registered()[key]
     return list(range(max(first, api.min_version), api.max_version + 1))
-
-
-def struct(key: int, path: str, **fields):
-    found = REQUESTS[key]
-    for name in path.split("."):
-        found = getattr(found, name)
-    return found(**fields)
 
 
 @pytest.fixture
@@ -50,7 +43,7 @@ def init(client, version=5, name="x", timeout_ms=60_000, **who):
 
 def add(client, version, producer_id, epoch, *indexes, topic="t", name="x", verify_only=False):
     """Error codes by partition."""
-    wanted = struct(ADD_PARTITIONS, "AddPartitionsToTxnTopic", name=topic, partitions=list(indexes))
+    wanted = made(ADD_PARTITIONS, "AddPartitionsToTxnTopic", name=topic, partitions=list(indexes))
     if version < 4:
         answer = client.ask(
             ADD_PARTITIONS, version, v3_and_below_transactional_id=name, v3_and_below_producer_id=producer_id,
@@ -58,7 +51,7 @@ def add(client, version, producer_id, epoch, *indexes, topic="t", name="x", veri
         )  # fmt: skip
         topics = answer.results_by_topic_v3_and_below
     else:
-        transaction = struct(
+        transaction = made(
             ADD_PARTITIONS, "AddPartitionsToTxnTransaction", transactional_id=name, producer_id=producer_id,
             producer_epoch=epoch, verify_only=verify_only, topics=[wanted],
         )  # fmt: skip
@@ -74,8 +67,8 @@ def produce(client, rig, version, producer_id, epoch, sequence, *values, index=0
     """Error code and base offset."""
     topic = rig.broker.topic("t")
     records = transactional_batch(*values, producer_id=producer_id, epoch=epoch, sequence=sequence)
-    part = struct(PRODUCE, "TopicProduceData.PartitionProduceData", index=index, records=bytes(records))
-    data = struct(PRODUCE, "TopicProduceData", name="t", topic_id=uuid.UUID(bytes=topic.id), partition_data=[part])
+    part = made(PRODUCE, "TopicProduceData.PartitionProduceData", index=index, records=bytes(records))
+    data = made(PRODUCE, "TopicProduceData", name="t", topic_id=uuid.UUID(bytes=topic.id), partition_data=[part])
     answer = client.ask(PRODUCE, version, transactional_id=name, acks=-1, timeout_ms=1_000, topic_data=[data])
     (found,) = answer.responses[0].partition_responses
     return found.error_code, found.base_offset
@@ -90,13 +83,13 @@ def end(client, version, producer_id, epoch, committed=True, name="x"):
 
 def commit_offsets(client, version, producer_id, epoch, *offsets, name="x", group="g", topic="t", **member):
     parts = [
-        struct(
+        made(
             COMMIT_OFFSETS, "TxnOffsetCommitRequestTopic.TxnOffsetCommitRequestPartition", partition_index=index,
             committed_offset=offset, committed_leader_epoch=-1, committed_metadata=None,
         )
         for index, offset in offsets
     ]  # fmt: skip
-    topics = [struct(COMMIT_OFFSETS, "TxnOffsetCommitRequestTopic", name=topic, partitions=parts)]
+    topics = [made(COMMIT_OFFSETS, "TxnOffsetCommitRequestTopic", name=topic, partitions=parts)]
     answer = client.ask(
         COMMIT_OFFSETS, version, transactional_id=name, group_id=group, producer_id=producer_id, producer_epoch=epoch,
         topics=topics, **member,
@@ -106,11 +99,11 @@ def commit_offsets(client, version, producer_id, epoch, *offsets, name="x", grou
 
 def fetch(client, rig, version, *, read_committed, offset=0):
     topic = rig.broker.topic("t")
-    wanted = struct(
+    wanted = made(
         FETCH, "FetchTopic.FetchPartition", partition=0, current_leader_epoch=-1, fetch_offset=offset,
         last_fetched_epoch=-1, log_start_offset=-1, partition_max_bytes=1 << 20,
     )  # fmt: skip
-    asked = struct(FETCH, "FetchTopic", topic="t", topic_id=uuid.UUID(bytes=topic.id), partitions=[wanted])
+    asked = made(FETCH, "FetchTopic", topic="t", topic_id=uuid.UUID(bytes=topic.id), partitions=[wanted])
     answer = client.ask(
         FETCH, version, replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20,
         isolation_level=int(read_committed), session_id=0, session_epoch=-1, topics=[asked], forgotten_topics_data=[],
@@ -216,11 +209,11 @@ def test_a_parked_fetch_of_committed_records_waits_for_the_end(client, rig, part
     _, producer_id, epoch = init(client)
     reader = rig.client()
     topic = rig.broker.topic("t")
-    wanted = struct(
+    wanted = made(
         FETCH, "FetchTopic.FetchPartition", partition=0, current_leader_epoch=-1, fetch_offset=0,
         last_fetched_epoch=-1, log_start_offset=-1, partition_max_bytes=1 << 20,
     )  # fmt: skip
-    asked = struct(FETCH, "FetchTopic", topic="t", topic_id=uuid.UUID(bytes=topic.id), partitions=[wanted])
+    asked = made(FETCH, "FetchTopic", topic="t", topic_id=uuid.UUID(bytes=topic.id), partitions=[wanted])
     request = reader.encode(
         FETCH, 12, replica_id=-1, max_wait_ms=30_000, min_bytes=100, max_bytes=1 << 20, isolation_level=1,
         session_id=0, session_epoch=-1, topics=[asked], forgotten_topics_data=[], rack_id="",
@@ -239,11 +232,11 @@ def test_the_end_for_readers_of_committed_records(client, rig, partitions, versi
     rig.append(partitions[0], b"plain")
     produce(client, rig, 12, producer_id, epoch, 0, b"open")
     for isolation, expected in ((0, 2), (1, 1)):
-        wanted = struct(
+        wanted = made(
             LIST_OFFSETS, "ListOffsetsTopic.ListOffsetsPartition", partition_index=0, current_leader_epoch=-1,
             timestamp=-1,
         )  # fmt: skip
-        topic = struct(LIST_OFFSETS, "ListOffsetsTopic", name="t", partitions=[wanted])
+        topic = made(LIST_OFFSETS, "ListOffsetsTopic", name="t", partitions=[wanted])
         answer = client.ask(LIST_OFFSETS, version, replica_id=-1, isolation_level=isolation, topics=[topic])
         assert answer.topics[0].partitions[0].offset == expected
 
@@ -296,7 +289,7 @@ def test_a_member_with_an_old_epoch_commits_only_what_it_has_had_since(client, r
         return commit_offsets(client, version, producer_id, 0, *offsets, member_id="a", generation_id=epoch)
 
     def owned(*indexes):
-        wanted = struct(HEARTBEAT, "TopicPartitions", topic_id=uuid.UUID(bytes=rig.broker.topic("t").id))
+        wanted = made(HEARTBEAT, "TopicPartitions", topic_id=uuid.UUID(bytes=rig.broker.topic("t").id))
         wanted.partitions = list(indexes)
         return {"topic_partitions": [wanted]}
 
@@ -327,18 +320,18 @@ def test_whoever_requires_stable_progress_waits_for_the_end(client, rig, partiti
         asked = None
         if version < 8:
             if by_name:
-                asked = [struct(OFFSET_FETCH, "OffsetFetchRequestTopic", name="t", partition_indexes=[0, 1])]
+                asked = [made(OFFSET_FETCH, "OffsetFetchRequestTopic", name="t", partition_indexes=[0, 1])]
             answer = client.ask(OFFSET_FETCH, version, group_id="g", topics=asked, require_stable=require_stable)
             topics = answer.topics
         else:
             if by_name:
                 asked = [
-                    struct(
+                    made(
                         OFFSET_FETCH, "OffsetFetchRequestGroup.OffsetFetchRequestTopics", name="t",
                         topic_id=uuid.UUID(bytes=partitions[0].topic.id), partition_indexes=[0, 1],
                     )
                 ]  # fmt: skip
-            group = struct(OFFSET_FETCH, "OffsetFetchRequestGroup", group_id="g", topics=asked)
+            group = made(OFFSET_FETCH, "OffsetFetchRequestGroup", group_id="g", topics=asked)
             topics = client.ask(OFFSET_FETCH, version, groups=[group], require_stable=require_stable).groups[0].topics
         return [(part.partition_index, part.committed_offset, part.error_code) for part in topics[0].partitions]
 
@@ -357,10 +350,10 @@ def test_progress_that_could_still_be_lost_with_its_transaction_is_not_told(clie
     client.feed(client.encode(END, 5, **ended))
     other = rig.client()
     if version < 8:
-        named = struct(OFFSET_FETCH, "OffsetFetchRequestTopic", name="t", partition_indexes=[0])
+        named = made(OFFSET_FETCH, "OffsetFetchRequestTopic", name="t", partition_indexes=[0])
         asked = {"group_id": "g", "topics": [named]}
     else:
-        asked = {"groups": [struct(OFFSET_FETCH, "OffsetFetchRequestGroup", group_id="g", topics=None)]}
+        asked = {"groups": [made(OFFSET_FETCH, "OffsetFetchRequestGroup", group_id="g", topics=None)]}
     if version >= 7:
         asked["require_stable"] = version % 2 == 0
     other.feed(other.encode(OFFSET_FETCH, version, **asked))
@@ -383,7 +376,7 @@ def test_how_producers_and_transactions_stand(client, rig, partitions):
     assert [(topic.topic, topic.partitions) for topic in state.topics] == [("t", [0])]
     assert (nobody.error_code, empty.error_code) == (105, 42)
 
-    topic = struct(DESCRIBE_PRODUCERS, "TopicRequest", name="t", partition_indexes=[0, 1, 7])
+    topic = made(DESCRIBE_PRODUCERS, "TopicRequest", name="t", partition_indexes=[0, 1, 7])
     parts = client.ask(DESCRIBE_PRODUCERS, 0, topics=[topic]).topics[0].partitions
     assert [part.error_code for part in parts] == [0, 0, 3]
     (found,) = parts[0].active_producers
@@ -422,8 +415,8 @@ def test_an_operator_aborts_in_single_partitions(client, rig, partitions, versio
     produce(client, rig, 12, producer_id, epoch, 0, b"a")
 
     def ask(result, given_epoch=epoch, index=0):
-        topic = struct(WRITE_MARKERS, "WritableTxnMarker.WritableTxnMarkerTopic", name="t", partition_indexes=[index])
-        one = struct(
+        topic = made(WRITE_MARKERS, "WritableTxnMarker.WritableTxnMarkerTopic", name="t", partition_indexes=[index])
+        one = made(
             WRITE_MARKERS, "WritableTxnMarker", producer_id=producer_id, producer_epoch=given_epoch,
             transaction_result=result, topics=[topic], coordinator_epoch=0, transaction_version=0,
         )  # fmt: skip

@@ -9,7 +9,7 @@ from kafka_rig import Rig, RigClient
 
 from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.features import Feature, features
-from halfmoon.adapters.kafka.protocol import REQUESTS
+from tests.kafka_messages import made
 
 ELECT, REASSIGN, LIST_REASSIGNMENTS, QUORUM, UPDATE_FEATURES, API_VERSIONS = 43, 45, 46, 55, 57, 18
 
@@ -28,18 +28,11 @@ def client(rig: Rig) -> RigClient:
     return rig.client()
 
 
-def struct(key: int, path: str, **fields: Any) -> Any:
-    found = REQUESTS[key]
-    for name in path.split("."):
-        found = getattr(found, name)
-    return found(**fields)
-
-
 # -- elections -------------------------------------------------------------------------------------------------------
 
 
 def elect(client: RigClient, version: int, kind: int = 0, **topics: list[int]) -> Any:
-    asked = [struct(ELECT, "TopicPartitions", topic=name, partitions=indexes) for name, indexes in topics.items()]
+    asked = [made(ELECT, "TopicPartitions", topic=name, partitions=indexes) for name, indexes in topics.items()]
     return client.ask(ELECT, version, election_type=kind, topic_partitions=asked, timeout_ms=1000)
 
 
@@ -92,8 +85,8 @@ def test_an_unknown_kind_of_election(client: RigClient, version: int) -> None:
 def test_reassignments(
     client: RigClient, version: int, topic: str, index: int, replicas: list[int] | None, code: int
 ) -> None:
-    partition = struct(REASSIGN, "ReassignableTopic.ReassignablePartition", partition_index=index, replicas=replicas)
-    asked = struct(REASSIGN, "ReassignableTopic", name=topic, partitions=[partition])
+    partition = made(REASSIGN, "ReassignableTopic.ReassignablePartition", partition_index=index, replicas=replicas)
+    asked = made(REASSIGN, "ReassignableTopic", name=topic, partitions=[partition])
     answer = client.ask(REASSIGN, version, timeout_ms=1000, topics=[asked])
     assert answer.error_code == 0
     ((told,),) = [topic.partitions for topic in answer.responses]
@@ -102,7 +95,7 @@ def test_reassignments(
 
 @pytest.mark.parametrize("named", [True, False])
 def test_none_is_ever_in_progress(client: RigClient, named: bool) -> None:
-    asked = struct(LIST_REASSIGNMENTS, "ListPartitionReassignmentsTopics", name="t", partition_indexes=[0, 7])
+    asked = made(LIST_REASSIGNMENTS, "ListPartitionReassignmentsTopics", name="t", partition_indexes=[0, 7])
     answer = client.ask(LIST_REASSIGNMENTS, 0, timeout_ms=1000, topics=[asked] if named else None)
     assert (answer.error_code, answer.topics) == (0, [])
 
@@ -111,8 +104,8 @@ def test_none_is_ever_in_progress(client: RigClient, named: bool) -> None:
 
 
 def quorum(client: RigClient, version: int, topic: str, *indexes: int) -> Any:
-    partitions = [struct(QUORUM, "TopicData.PartitionData", partition_index=index) for index in indexes]
-    asked = struct(QUORUM, "TopicData", topic_name=topic, partitions=partitions)
+    partitions = [made(QUORUM, "TopicData.PartitionData", partition_index=index) for index in indexes]
+    asked = made(QUORUM, "TopicData", topic_name=topic, partitions=partitions)
     return client.ask(QUORUM, version, topics=[asked])
 
 
@@ -142,11 +135,11 @@ def test_the_watermark_is_what_is_durable(rig: Rig, client: RigClient) -> None:
             QUORUM,
             2,
             topics=[
-                struct(
+                made(
                     QUORUM,
                     "TopicData",
                     topic_name="__cluster_metadata",
-                    partitions=[struct(QUORUM, "TopicData.PartitionData", partition_index=0)],
+                    partitions=[made(QUORUM, "TopicData.PartitionData", partition_index=0)],
                 )
             ],
         )
@@ -187,7 +180,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def update(client: RigClient, version: int, *updates: tuple[str, int, int]) -> Any:
     asked = [
-        struct(UPDATE_FEATURES, "FeatureUpdateKey", feature=name, max_version_level=level,
+        made(UPDATE_FEATURES, "FeatureUpdateKey", feature=name, max_version_level=level,
                allow_downgrade=kind != 1, upgrade_type=kind)
         for name, level, kind in updates
     ]  # fmt: skip

@@ -10,9 +10,9 @@ import pytest
 from kafka_rig import Rig, RigClient, batch
 
 from halfmoon.adapters.kafka import throttling
-from halfmoon.adapters.kafka.protocol import REQUESTS
 from halfmoon.adapters.kafka.registry import Deferred
 from halfmoon.services.quotas.service import CONNECTIONS, CONSUMED, MUTATIONS, PRODUCED, REQUEST_TIME, Alteration
+from tests.kafka_messages import made
 
 PRODUCE, FETCH, METADATA, API_VERSIONS, CREATE, DELETE, PARTITIONS, DESCRIBE_PARTITIONS = 0, 1, 3, 18, 19, 20, 37, 75
 SHARE_FETCH = 78
@@ -31,25 +31,18 @@ def limit(rig: Rig, key: str, value: float, **entity: str | None) -> None:
     rig.turn()
 
 
-def struct(key: int, path: str, **fields: Any) -> Any:
-    found = REQUESTS[key]
-    for name in path.split("."):
-        found = getattr(found, name)
-    return found(**fields)
-
-
 def produce(client: RigClient, size: int, version: int = 9, acks: int = 1) -> bytes:
-    data = struct(PRODUCE, "TopicProduceData.PartitionProduceData", index=0, records=batch(b"x" * size))
-    topic = struct(PRODUCE, "TopicProduceData", name="t", partition_data=[data])
+    data = made(PRODUCE, "TopicProduceData.PartitionProduceData", index=0, records=batch(b"x" * size))
+    topic = made(PRODUCE, "TopicProduceData", name="t", partition_data=[data])
     return client.encode(PRODUCE, version, transactional_id=None, acks=acks, timeout_ms=1000, topic_data=[topic])
 
 
 def fetch(client: RigClient, version: int = 12, offset: int = 0, **fields: Any) -> bytes:
-    wanted = struct(
+    wanted = made(
         FETCH, "FetchTopic.FetchPartition", partition=0, current_leader_epoch=-1, fetch_offset=offset,
         last_fetched_epoch=-1, log_start_offset=-1, partition_max_bytes=1 << 20,
     )  # fmt: skip
-    topic = struct(FETCH, "FetchTopic", topic="t", partitions=[wanted])
+    topic = made(FETCH, "FetchTopic", topic="t", partitions=[wanted])
     given = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 26} | fields
     return client.encode(
         FETCH, version, replica_id=-1, isolation_level=0, session_id=0, session_epoch=-1, topics=[topic],
@@ -213,8 +206,8 @@ class Sharer:
         topic = rig.broker.topic("t")
         assert topic is not None
         self.rig, self.name, self.client, self.epoch = rig, name, rig.client(), 0
-        part = struct(SHARE_FETCH, "FetchTopic.FetchPartition", partition_index=0, acknowledgement_batches=[])
-        self.topics = [struct(SHARE_FETCH, "FetchTopic", topic_id=UUID(bytes=topic.id), partitions=[part])]
+        part = made(SHARE_FETCH, "FetchTopic.FetchPartition", partition_index=0, acknowledgement_batches=[])
+        self.topics = [made(SHARE_FETCH, "FetchTopic", topic_id=UUID(bytes=topic.id), partitions=[part])]
 
     def send(self, **fields: Any) -> None:
         given = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 26, "max_records": 100} | fields
@@ -369,7 +362,7 @@ def test_changes_of_topics(rig: Rig) -> None:
 
     def create(version: int, *names: str) -> Any:
         given = {"num_partitions": 6, "replication_factor": 1, "assignments": [], "configs": []}
-        topics = [struct(CREATE, "CreatableTopic", name=name, **given) for name in names]
+        topics = [made(CREATE, "CreatableTopic", name=name, **given) for name in names]
         return client.ask(CREATE, version, topics=topics, timeout_ms=1000, validate_only=False)
 
     answer = create(7, "a", "b", "c")
@@ -382,10 +375,10 @@ def test_changes_of_topics(rig: Rig) -> None:
     rig.pass_time(5_000)
     assert not client.transport.reading
     rig.pass_time(1_000)
-    wanted = struct(PARTITIONS, "CreatePartitionsTopic", name="t", count=13, assignments=None)
+    wanted = made(PARTITIONS, "CreatePartitionsTopic", name="t", count=13, assignments=None)
     answer = client.ask(PARTITIONS, 3, topics=[wanted], timeout_ms=1000, validate_only=False)
     assert [topic.error_code for topic in answer.results] == [0]
-    deleted = struct(DELETE, "DeleteTopicState", name="a", topic_id=None)
+    deleted = made(DELETE, "DeleteTopicState", name="a", topic_id=None)
     answer = client.ask(DELETE, 6, topics=[deleted], topic_names=[], timeout_ms=1000)
     assert [topic.error_code for topic in answer.responses] == [89]
     assert answer.throttle_time_ms == 12_000

@@ -1,0 +1,249 @@
+"""Requests are answered where what they are about lies, in a process that has several shards.
+
+A route's handler is called with the context of the shard that coordinates a group or a transactional id. A request that
+names several of them is taken apart by shard, one about all there are goes to each of the process's shards, and the
+answers are put together. What another process coordinates is refused with NOT_COORDINATOR: FindCoordinator says which.
+
+Which API is routed how is the table `WAYS`. An API without a line there is about topics, or what is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from functools import partial
+from inspect import isgeneratorfunction
+from typing import Any, NamedTuple, Protocol
+
+from halfmoon.adapters.kafka import refusals
+from halfmoon.adapters.kafka.guards import Handler, Named, called, itself
+from halfmoon.adapters.kafka.protocol import RESPONSES, Slices
+from halfmoon.adapters.kafka.refusals import Refused, at_the_top, joined, result
+from halfmoon.adapters.kafka.registry import Close, Context, Deferred
+from halfmoon.adapters.kafka.routes import Route
+from halfmoon.adapters.kafka.slicing import settled
+from halfmoon.adapters.tcp.core import Core
+from halfmoon.errors import BrokerError
+from halfmoon.services.common.services import Services
+
+
+class Home(NamedTuple):
+    """A shard of this process."""
+
+    core: Core
+    services: Services
+
+
+class Homes(Protocol):
+    def coordinator(self, name: str) -> Home:
+        """Of a group, or of a transactional id. Raises BrokerError(NOT_COORDINATOR)."""
+        ...
+
+    def all(self) -> Sequence[Home]:
+        """The shards of this process: one at least."""
+        ...
+
+
+Way = Callable[[Homes, Any, Handler, Context, Any], object]
+"""(shards, response's class, handler, context, request) → as of a handler."""
+
+
+def at(home: Home, ctx: Context) -> Context:
+    """The same request, to be answered in a shard."""
+    return Context(home.core, home.services, ctx.peer, ctx.api_version, ctx.correlation_id, ctx.client_id, ctx.rights)
+
+
+def at_coordinator(field: str, refused: Refused = at_the_top) -> Way:
+    """All of it is about the group, or transactional id, of this name."""
+
+    def way(homes: Homes, response: Any, handler: Handler, ctx: Context, request: Any) -> object:
+        try:
+            home = homes.coordinator(getattr(request, field) or "")
+        except BrokerError as error:
+            return refused(response, request, error)
+        return handler(at(home, ctx), request)
+
+    return way
+
+
+def each_at_coordinator(field: str, name: Named, into: str, refused: Refused) -> Way:
+    """Each item of `request.field` is about the one of its name; its result stands in `response.into`."""
+
+    def way(homes: Homes, response: Any, handler: Handler, ctx: Context, request: Any) -> Slices[object]:
+        asked = getattr(request, field)
+        if not asked:  # which the handler may take for all there are
+            return (yield from settled(everywhere(into)(homes, response, handler, ctx, request)))
+        found: dict[int, tuple[Home, list[Any]]] = {}
+        denied = []
+        for item in asked:
+            yield
+            try:
+                home = homes.coordinator(name(ctx, item) or "")
+            except BrokerError as error:
+                denied.append(refused(response, item, error))
+            else:
+                found.setdefault(id(home.core), (home, []))[1].append(item)
+        if len(found) == 1 and not denied:
+            ((home, _),) = found.values()
+            return (yield from settled(handler(at(home, ctx), request)))
+        answers = []
+        for home, items in found.values():
+            part = copy(request)
+            setattr(part, field, items)
+            answers.append((yield from settled(handler(at(home, ctx), part))))
+        return when_all(answers, lambda parts: joined(_one(response, into, parts), into, denied))
+
+    return way
+
+
+def everywhere(*into: str) -> Way:
+    """All shards know something of it: what their answers list there is put together."""
+
+    def way(homes: Homes, response: Any, handler: Handler, ctx: Context, request: Any) -> Slices[object]:
+        answers = []
+        for home in homes.all():
+            answers.append((yield from settled(handler(at(home, ctx), copy(request)))))
+        return when_all(answers, lambda parts: _one(response, into[0], parts))
+
+    return way
+
+
+def anywhere(homes: Homes, _response: Any, handler: Handler, ctx: Context, request: Any) -> object:
+    """Any shard will do."""
+    return handler(at(homes.all()[0], ctx), request)
+
+
+def _one(response: Any, into: str, parts: Sequence[Any]) -> Any:
+    """One answer of several: the first that has an error of its own, or all together."""
+    if not parts:
+        return response()
+    whole = next((part for part in parts if getattr(part, "error_code", 0)), parts[0])
+    if whole is parts[0]:
+        for part in parts[1:]:
+            joined(whole, into, getattr(part, into) or ())
+    return whole
+
+
+def when_all(answers: Sequence[object], join: Callable[[list[Any]], object]) -> object:
+    """What `join` makes of answers that are there, or come later. One that closes the connection does so."""
+    waiting = [answer for answer in answers if isinstance(answer, Deferred)]
+    if not waiting:
+        return _joined(answers, join)
+    whole = Deferred()
+    left = len(waiting)
+    values = list(answers)
+
+    def arrived(number: int, value: object) -> None:
+        nonlocal left
+        values[number] = value
+        left -= 1
+        if not left:
+            whole.complete(_joined(values, join))
+
+    def hurry() -> None:
+        for each in waiting:
+            if each.hurry is not None:
+                each.hurry()
+
+    whole.hurry = hurry
+    for number, answer in enumerate(answers):
+        if isinstance(answer, Deferred):
+            answer.then(partial(arrived, number))
+    return whole
+
+
+def _joined(answers: Sequence[object], join: Callable[[list[Any]], object]) -> object:
+    for answer in answers:
+        if isinstance(answer, Close):
+            return answer
+    return join(list(answers))
+
+
+def _init_producer_id(homes: Homes, response: Any, handler: Handler, ctx: Context, request: Any) -> object:
+    way = anywhere if request.transactional_id is None else _BY_TRANSACTIONAL_ID
+    return way(homes, response, handler, ctx, request)
+
+
+def _offset_fetch(homes: Homes, response: Any, handler: Handler, ctx: Context, request: Any) -> object:
+    if ctx.api_version >= 8:
+        refused = result(lambda response: response.OffsetFetchResponseGroup, "group_id", "group_id")
+        return each_at_coordinator("groups", called("group_id"), "groups", refused)(
+            homes, response, handler, ctx, request
+        )
+    refused = at_the_top if ctx.api_version >= 2 else _no_offsets
+    return at_coordinator("group_id", refused)(homes, response, handler, ctx, request)
+
+
+def _no_offsets(response: Any, request: Any, error: BrokerError) -> Any:
+    kind = response.OffsetFetchResponseTopic
+    part = kind.OffsetFetchResponsePartition
+    return response(topics=[refusals.no_offsets(kind, part, asked, error) for asked in request.topics])
+
+
+def _add_partitions(homes: Homes, response: Any, handler: Handler, ctx: Context, request: Any) -> object:
+    if ctx.api_version < 4:
+        way = at_coordinator("v3_and_below_transactional_id", _not_added)
+    else:
+        way = each_at_coordinator(
+            "transactions", called("transactional_id"), "results_by_transaction", _transaction_not_added
+        )
+    return way(homes, response, handler, ctx, request)
+
+
+def _not_added(response: Any, request: Any, error: BrokerError) -> Any:
+    topics = [refusals.added_topic(response, asked, error) for asked in request.v3_and_below_topics]
+    return response(results_by_topic_v3_and_below=topics)
+
+
+def _transaction_not_added(response: Any, item: Any, error: BrokerError) -> Any:
+    topics = [refusals.added_topic(response, asked, error) for asked in item.topics]
+    return response.AddPartitionsToTxnResult(transactional_id=item.transactional_id, topic_results=topics)
+
+
+_BY_GROUP = at_coordinator("group_id")
+_BY_TRANSACTIONAL_ID = at_coordinator("transactional_id")
+_DESCRIBED = refusals.DESCRIBED_GROUP
+
+WAYS: Mapping[int, Way] = {
+    8: at_coordinator("group_id", refusals.OFFSETS_NOT_COMMITTED),
+    9: _offset_fetch,
+    11: _BY_GROUP,
+    12: _BY_GROUP,
+    13: _BY_GROUP,
+    14: _BY_GROUP,
+    15: each_at_coordinator("groups", itself, "groups", _DESCRIBED),
+    16: everywhere("groups"),
+    22: _init_producer_id,
+    24: _add_partitions,
+    25: _BY_TRANSACTIONAL_ID,
+    26: _BY_TRANSACTIONAL_ID,
+    28: at_coordinator("group_id", refusals.TXN_OFFSETS_NOT_COMMITTED),
+    42: each_at_coordinator(
+        "groups_names", itself, "results", result(lambda response: response.DeletableGroupResult, "group_id")
+    ),
+    47: _BY_GROUP,
+    65: each_at_coordinator(
+        "transactional_ids", itself, "transaction_states",
+        result(lambda response: response.TransactionState, "transactional_id"),
+    ),
+    66: everywhere("transaction_states"),
+    68: _BY_GROUP,
+    69: each_at_coordinator("group_ids", itself, "groups", _DESCRIBED),
+    76: _BY_GROUP,
+    77: each_at_coordinator("group_ids", itself, "groups", _DESCRIBED),
+}  # fmt: skip
+"""By API key."""
+
+
+def routed(routes: Mapping[int, Route], homes: Homes) -> dict[int, Route]:
+    """The routes, which lead to the shards that `WAYS` says."""
+
+    def led(route: Route) -> Route:
+        way = WAYS.get(route.key)
+        if way is None:
+            return route
+        response = refusals.ANSWERS.get(route.key, RESPONSES[route.key])
+        sliced = route.sliced or isgeneratorfunction(way)
+        return route.handled_by(partial(way, homes, response, route.handler), sliced=sliced)
+
+    return {number: led(route) for number, route in routes.items()}
