@@ -132,6 +132,7 @@ class Kernel:
         recovery.run()
         self.report = recovery.report
         self._check_shard()
+        self._this_node.epoch = self.log.generation
         self.administration.opened()
         self.turn.dispatch = recovery.dispatch
         self.log.head = self._segment_head

@@ -3,7 +3,8 @@
 Kept apart from the handler because most of it is which field came in which version:
 
     5 log start offset · 7 sessions, top-level error · 9 leader epoch · 11 rack, preferred replica
-    12 compact, tagged fields, last fetched epoch · 13 topic ids · 15 replica state (tagged) · 17, 18 tagged fields
+    12 compact, tagged fields, last fetched epoch · 13 topic ids · 15 replica state (tagged)
+    16 current leader, node endpoints (tagged) · 17, 18 tagged fields
 
 Schemas: FetchRequest.json, FetchResponse.json. The records of a response are slices of the mapped log; they are listed
 between the other bytes and never copied here.
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from halfmoon.adapters.kafka.current_leader import CurrentLeader, endpoint_tags, leader_tags
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.core.transactions.aborted import Aborted
 from halfmoon.kafka_wire import primitives as wire
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 FLEXIBLE: Final = 12
 BY_TOPIC_ID: Final = 13
+NAMES_LEADERS: Final = 16
 
 SLICE = 1_000
 """Partitions that are read or written in one go by whoever gives others their turn: a millisecond."""
@@ -70,6 +73,8 @@ class Fetched(Struct):
     size: int = 0
     aborted: Sequence[Aborted] = ()
     diverging: tuple[int, int] | None = None
+    leader: CurrentLeader | None = None
+    """Of one that another node leads."""
 
 
 _HEAD_V4: Final = struct.Struct(">iiiib")
@@ -238,14 +243,15 @@ def encode(
     out: list[Buffer] = []
     head = _encode_top(len(topics), version, error_code)
     before_records = _before_records(version, () if read_committed else None)
+    leaders: list[CurrentLeader] = []
     for key, partitions in topics:
         head += wire.encode_string(key, flexible) if isinstance(key, str) else key
         head += wire.encode_array_size(len(partitions), flexible)
-        head = _encode_partitions(out, head, partitions, version, before_records)
+        head = _encode_partitions(out, head, partitions, version, before_records, leaders)
         if flexible:
             head += b"\x00"
     if flexible:
-        head += b"\x00"
+        head += endpoint_tags(leaders)
     if head:
         out.append(head)
     return out
@@ -259,13 +265,14 @@ def encode_in_slices(
     out: list[Buffer] = []
     head = _encode_top(len(topics), version, 0)
     before_records = _before_records(version, () if read_committed else None)
+    leaders: list[CurrentLeader] = []
     left = SLICE
     for key, partitions in topics:
         head += wire.encode_string(key, flexible) if isinstance(key, str) else key
         head += wire.encode_array_size(len(partitions), flexible)
         for first in range(0, len(partitions), SLICE):
             some = partitions[first : first + SLICE]
-            head = _encode_partitions(out, head, some, version, before_records)
+            head = _encode_partitions(out, head, some, version, before_records, leaders)
             left -= len(some)
             if left <= 0:
                 yield None
@@ -274,7 +281,7 @@ def encode_in_slices(
             head += b"\x00"
         left -= 1
     if flexible:
-        head += b"\x00"
+        head += endpoint_tags(leaders)
     if head:
         out.append(head)
     return out
@@ -287,9 +294,15 @@ def _encode_top(topics: int, version: int, error_code: int) -> bytearray:
 
 
 def _encode_partitions(
-    out: list[Buffer], head: bytearray, partitions: Sequence[Fetched], version: int, before_records: bytes
+    out: list[Buffer],
+    head: bytearray,
+    partitions: Sequence[Fetched],
+    version: int,
+    before_records: bytes,
+    leaders: list[CurrentLeader],
 ) -> bytearray:
-    """Writes to the end of `head`, and puts it into `out` where records follow; returns the one that is open then."""
+    """Writes to the end of `head`, and puts it into `out` where records follow; returns the one that is open then.
+    `leaders`: gets those that are named."""
     flexible = version >= FLEXIBLE
     for part in partitions:
         if version >= 5:
@@ -306,6 +319,9 @@ def _encode_partitions(
             head = bytearray()
         if part.diverging is not None and flexible:
             head += _DIVERGING.pack(1, 0, 13, *part.diverging, 0)
+        elif part.leader is not None and version >= NAMES_LEADERS:
+            leaders.append(part.leader)
+            head += leader_tags(part.leader, 1)
         elif flexible:
             head += b"\x00"
     return head

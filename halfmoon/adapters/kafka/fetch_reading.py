@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from halfmoon.adapters.kafka.current_leader import current_leader
 from halfmoon.adapters.kafka.errors import TOPIC_AUTHORIZATION_FAILED, code, code_of
 from halfmoon.adapters.kafka.fetch_codec import Buffer, FetchBody, Fetched, Wanted, encode, encode_in_slices
 from halfmoon.adapters.kafka.lookup import check_leader_epoch, check_owner, end_of_epoch, partition_of
@@ -127,7 +128,7 @@ class Reading:
             if partition.topic.hidden:
                 return self._refused(wanted.index, TOPIC_AUTHORIZATION_FAILED)
             check_owner(core, partition)
-            check_leader_epoch(core, wanted.leader_epoch)
+            check_leader_epoch(core, partition, wanted.leader_epoch)
             found = Fetched(wanted.index, 0, partition.high_watermark, partition.stable_offset, partition.start_offset)
             if wanted.last_epoch >= 0:
                 found.diverging = _divergence(core, partition, wanted)
@@ -146,7 +147,10 @@ class Reading:
             if committed:
                 found.aborted = core.aborted_in(partition, wanted.offset, read.size)
         except BrokerError as error:
-            return self._refused(wanted.index, code(error.fault))
+            refused = self._refused(wanted.index, code(error.fault))
+            if error.fault is Fault.NOT_LEADER_OR_FOLLOWER:
+                refused.leader = current_leader(core, topic, wanted.index)
+            return refused
         self._wanted.append((partition, wanted))
         found.records = read.slices
         found.size = read.size

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from halfmoon.adapters.kafka.current_leader import current_leader
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.adapters.kafka.produce_checks import (
     lost,
@@ -133,6 +134,8 @@ class LateAnswer(Deferred):
         except BrokerError as error:
             core.refused_batches[error.fault] += 1
             results.append(refused(index, error))
+            if error.fault is Fault.NOT_LEADER_OR_FOLLOWER:
+                results[-1].leader = current_leader(core, topic_of(core, key), index)
             return
         yield from self._append_late(stored, partition, records, late)
 

@@ -17,7 +17,7 @@ def partition_of(topic: Topic | None, index: int) -> Partition:
 
 
 def check_owner(core: Core, partition: Partition) -> None:
-    """Raises BrokerError(NOT_LEADER_OR_FOLLOWER) where another node owns the partition; Metadata says which."""
+    """Raises BrokerError(NOT_LEADER_OR_FOLLOWER) where another node owns the partition."""
     if core.owners.owner_of(partition) != core.node_id:
         raise BrokerError(Fault.NOT_LEADER_OR_FOLLOWER)
 
@@ -41,16 +41,17 @@ def changeable(core: Core, name: str) -> Topic:
     return topic
 
 
-def check_leader_epoch(core: Core, epoch: int) -> None:
+def check_leader_epoch(core: Core, partition: Partition, epoch: int) -> None:
     """Compare the leader epoch a client knows from Metadata with the present one; -1 = it does not say (KIP-320).
 
-    The node leads all its partitions in one epoch, its generation. (A partition's own `leader_epoch` is that of its
-    newest record, which may be older.) Raises BrokerError(FENCED_LEADER_EPOCH) if the client's is older,
-    UNKNOWN_LEADER_EPOCH if it is newer.
+    (The epoch of the partition's newest record may be older.) Raises BrokerError(FENCED_LEADER_EPOCH) if the client's
+    is older, UNKNOWN_LEADER_EPOCH if it is newer.
     """
-    if epoch == -1 or epoch == core.generation:
+    if epoch == -1:
         return
-    raise BrokerError(Fault.FENCED_LEADER_EPOCH if epoch < core.generation else Fault.UNKNOWN_LEADER_EPOCH)
+    present = core.owners.epoch_of(partition)
+    if epoch != present:
+        raise BrokerError(Fault.FENCED_LEADER_EPOCH if epoch < present else Fault.UNKNOWN_LEADER_EPOCH)
 
 
 def epoch_at(partition: Partition, offset: int) -> int:
@@ -66,9 +67,10 @@ def end_of_epoch(core: Core, partition: Partition, epoch: int) -> tuple[int, int
     record: a consumer that was told the next offset keeps it with the present epoch. Rule:
     LeaderEpochFileCache.endOffsetFor.
     """
-    if not 0 <= epoch <= core.generation:
+    present = core.owners.epoch_of(partition)
+    if not 0 <= epoch <= present:
         return -1, -1
-    if epoch == core.generation:
+    if epoch == present:
         return epoch, partition.next_offset
     begun = partition.epochs
     index = bisect_right(begun, epoch, key=lambda entry: entry[0])

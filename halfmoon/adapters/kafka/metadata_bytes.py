@@ -19,6 +19,7 @@ from functools import lru_cache
 from struct import pack
 
 from halfmoon.adapters.kafka.operations import NOT_ASKED
+from halfmoon.core.catalog.owners import Leader
 from halfmoon.kafka_wire.primitives import encode_array_size, encode_string
 
 ZERO_ID = bytes(16)
@@ -53,12 +54,9 @@ def _behind_index(version: int, leader: int, leader_epoch: int) -> bytes:
     return pack(">i", leader) + (pack(">i", leader_epoch) if version >= 7 else b"") + tail
 
 
-def _partitions_of(version: int, owners: Sequence[int], node_id: int, leader_epoch: int) -> bytes:
-    """As `_partitions`, led by these nodes. The leader epoch of another node's is not known here."""
-    rows = [
-        b"\0\0" + pack(">i", index) + _behind_index(version, owner, leader_epoch if owner == node_id else -1)
-        for index, owner in enumerate(owners)
-    ]
+def _partitions_of(version: int, leaders: Sequence[Leader]) -> bytes:
+    """As `_partitions`, led by these."""
+    rows = [b"\0\0" + pack(">i", index) + _behind_index(version, *leader) for index, leader in enumerate(leaders)]
     return encode_array_size(len(rows), version >= FLEXIBLE) + b"".join(rows)
 
 
@@ -72,17 +70,17 @@ def _topic(
     leader_epoch: int,
     operations: int,
     error_code: int = 0,
-    owners: Sequence[int] | None = None,
+    leaders: Sequence[Leader] | None = None,
 ) -> bytes:
     parts = [pack(">h", error_code), encode_string(name, version >= FLEXIBLE)]
     if version >= 10:
         parts.append(topic_id)
     if version >= 1:
         parts.append(b"\1" if internal else b"\0")
-    if owners is None:
+    if leaders is None:
         parts.append(_partitions(version, count, node_id, leader_epoch))
     else:
-        parts.append(_partitions_of(version, owners, node_id, leader_epoch))
+        parts.append(_partitions_of(version, leaders))
     if version >= 8:
         parts.append(pack(">i", operations))
     if version >= FLEXIBLE:
@@ -102,12 +100,12 @@ def topic_bytes(
     node_id: int,
     leader_epoch: int,
     operations: int = NOT_ASKED,
-    owners: Sequence[int] | None = None,
+    leaders: Sequence[Leader] | None = None,
 ) -> bytes:
-    """One topic of `count` partitions, without error. `owners`: who leads each; None: this node leads them all."""
+    """One topic of `count` partitions, without error. `leaders`: of each; None: this node leads them all."""
     layout = min(version, _LAST_LAYOUT)
-    if owners is not None:
-        return _topic(layout, name, topic_id, internal, count, node_id, leader_epoch, operations, owners=owners)
+    if leaders is not None:
+        return _topic(layout, name, topic_id, internal, count, node_id, leader_epoch, operations, leaders=leaders)
     make = _remembered_topic if count <= _KEPT_WHOLE else _topic
     return make(layout, name, topic_id, internal, count, node_id, leader_epoch, operations)
 

@@ -2,7 +2,8 @@
 
 Which field came in which version:
 
-    5 log start offset · 8 errors of single records, message · 9 compact, tagged fields · 13 topic ids (KIP-516)
+    5 log start offset · 8 errors of single records, message · 9 compact, tagged fields · 10 current leader,
+    node endpoints (tagged) · 13 topic ids (KIP-516)
 
 Requests of very many batches are read, and answered, in slices, so that others have their turn in between.
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
+from halfmoon.adapters.kafka.current_leader import CurrentLeader, endpoint_tags, leader_tags
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.kafka_wire import primitives as wire
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from halfmoon.core.steps import Slices
 
 FLEXIBLE: Final = 9
+NAMES_LEADERS: Final = 10
 BY_TOPIC_ID: Final = 13
 
 FEW: Final = 200
@@ -79,7 +82,7 @@ class ProduceBody:
 class Stored:
     """What became of one partition's batch."""
 
-    __slots__ = ("append_time_ms", "base_offset", "error_code", "index", "message", "records", "start_offset")
+    __slots__ = ("append_time_ms", "base_offset", "error_code", "index", "leader", "message", "records", "start_offset")
 
     def __init__(
         self,
@@ -100,6 +103,8 @@ class Stored:
         self.start_offset = start_offset
         self.message = message
         self.records = records
+        self.leader: CurrentLeader | None = None
+        """Of one that another node leads."""
 
     def take(self, produced: Produced) -> None:
         """It was appended."""
@@ -276,19 +281,17 @@ def _parse_parts(body: memoryview, pos: int, flexible: bool, count: int) -> tupl
 
 
 def encode(results: Results, version: int) -> bytes:
-    """The response's body.
-
-    The tagged fields of version 10 (current leader, node endpoints) are for errors that a single node does not have.
-    """
+    """The response's body."""
     flexible = version >= FLEXIBLE
     out = [_array_size(len(results), flexible)]
+    leaders: list[CurrentLeader] = []
     for key, stored in results:
         out.append(wire.encode_string(key, flexible) if isinstance(key, str) else key)
         out.append(_array_size(len(stored), flexible))
-        _encode_parts(out, stored, version)
+        _encode_parts(out, stored, version, leaders)
         if flexible:
             out.append(b"\x00")
-    out.append(_NO_THROTTLING[flexible])
+    out.append(_NO_THROTTLING[flexible] if not leaders else _NO_THROTTLING[False] + endpoint_tags(leaders))
     return b"".join(out)
 
 
@@ -300,24 +303,26 @@ def encode_in_slices(results: Results, version: int) -> Slices[bytes]:
     """The same with pauses."""
     flexible = version >= FLEXIBLE
     out = [wire.encode_array_size(len(results), flexible)]
+    leaders: list[CurrentLeader] = []
     left = SLICE
     for key, stored in results:
         out.append(wire.encode_string(key, flexible) if isinstance(key, str) else key)
         out.append(wire.encode_array_size(len(stored), flexible))
         for first in range(0, len(stored), SLICE):
             some = stored[first : first + SLICE]
-            _encode_parts(out, some, version)
+            _encode_parts(out, some, version, leaders)
             left -= len(some)
             if left <= 0:
                 yield None
                 left = SLICE
         if flexible:
             out.append(b"\x00")
-    out.append(_NO_THROTTLING[flexible])
+    out.append(_NO_THROTTLING[flexible] if not leaders else _NO_THROTTLING[False] + endpoint_tags(leaders))
     return b"".join(out)
 
 
-def _encode_parts(out: list[bytes], stored: list[Stored], version: int) -> None:
+def _encode_parts(out: list[bytes], stored: list[Stored], version: int, leaders: list[CurrentLeader]) -> None:
+    """`leaders`: gets those that are named."""
     flexible = version >= FLEXIBLE
     for part in stored:
         message = part.message
@@ -331,7 +336,11 @@ def _encode_parts(out: list[bytes], stored: list[Stored], version: int) -> None:
             if message is None:
                 out.append(_NO_ERRORS_V9)
             else:
-                out.append(_encode_records(part.records, True) + wire.encode_string(message, True) + b"\x00")
+                tags = b"\x00"
+                if part.leader is not None and version >= NAMES_LEADERS:
+                    leaders.append(part.leader)
+                    tags = leader_tags(part.leader, 0)
+                out.append(_encode_records(part.records, True) + wire.encode_string(message, True) + tags)
         elif version >= 8:
             if message is None:
                 out.append(_NO_ERRORS_V8)

@@ -30,8 +30,9 @@ def broker_data(node: Node, connection: Client) -> dict[str, object]:
 
 def topic_route(node: Node, connection: Client, topic: Topic) -> dict[str, object]:
     route = _route(node, connection, permissions(topic), len(topic.partitions))
-    owners = node.core.owners.owners_of(topic)
-    owner = None if owners is None or len(set(owners)) != 1 else owners[0]
+    leaders = node.core.owners.leaders_of(topic)
+    owners = {leader.node_id for leader in leaders or ()}
+    owner = owners.pop() if len(owners) == 1 else None
     # Of a topic whose queues have several owners, a queue is named by its index here: pulls and sends that come here
     # for another node's queue are refused.
     for other in node.core.owners.others():

@@ -1,4 +1,4 @@
-"""Which node owns a partition: it takes its records, and answers for them.
+"""Which node owns a partition, or coordinates a group: it takes the records, and answers for them.
 
 Every request that produces to a partition, reads it or says where it is asks here. Today a node owns all there are.
 Where several nodes share the partitions, something else takes the place of `ThisNode` (`kernel.owners`).
@@ -24,13 +24,30 @@ class OtherNode(NamedTuple):
     rocketmq: tuple[str, int]
 
 
+class Leader(NamedTuple):
+    """Who leads a partition."""
+
+    node_id: int
+    """−1: nobody does now."""
+    epoch: int
+    """The leader epoch; −1 where it is not known here."""
+
+
 class Owners(Protocol):
     def owner_of(self, partition: Partition) -> int:
         """The id of the node; −1 where none owns it now. Cheap: produced batches and fetches ask it."""
         ...
 
-    def owners_of(self, topic: Topic) -> Sequence[int] | None:
-        """Of all partitions; None where this node owns them all."""
+    def epoch_of(self, partition: Partition) -> int:
+        """The leader epoch of a partition that this node owns."""
+        ...
+
+    def leaders_of(self, topic: Topic) -> Sequence[Leader] | None:
+        """Of all partitions; None where this node owns them all, in one epoch."""
+        ...
+
+    def coordinator_of(self, name: str) -> OtherNode | None:
+        """Of a group, or of a transactional id; None: this node. Raises BrokerError(COORDINATOR_NOT_AVAILABLE)."""
         ...
 
     def others(self) -> Sequence[OtherNode]:
@@ -43,12 +60,19 @@ class ThisNode:
 
     def __init__(self) -> None:
         self.node_id = -1
-        """Known once the data directory is open."""
+        self.epoch = -1
+        """Both are known once the data directory is open."""
 
     def owner_of(self, partition: Partition) -> int:
         return self.node_id
 
-    def owners_of(self, topic: Topic) -> Sequence[int] | None:
+    def epoch_of(self, partition: Partition) -> int:
+        return self.epoch
+
+    def leaders_of(self, topic: Topic) -> Sequence[Leader] | None:
+        return None
+
+    def coordinator_of(self, name: str) -> OtherNode | None:
         return None
 
     def others(self) -> Sequence[OtherNode]:

@@ -97,7 +97,7 @@ class FakeAdminBroker:
         if build() == "compiled":
             pytest.skip("pure: compiled code takes a Catalog and nothing else")
         self.owners = ThisNode()
-        self.owners.node_id = self.node_id
+        self.owners.node_id, self.owners.epoch = self.node_id, self.generation
         self.live = Live(_settings((*settings.items(), ("node__id", self.node_id))))
         self.by_name: dict[str, FakeTopic] = {}
         self.position = 0

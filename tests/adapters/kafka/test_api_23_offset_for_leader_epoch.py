@@ -17,7 +17,7 @@ def client():
     partition = broker.add("t").partitions[0]
     partition.next_offset = 50
     partition.epochs = [(1, 10), (3, 30)]
-    broker.generation = 5
+    broker.owners.epoch = 5
     return Client(broker)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rocketmq_rig import Rig, RigClient, sending
 
-from halfmoon.core.catalog.owners import OtherNode
+from halfmoon.core.catalog.owners import Leader, OtherNode
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import decode_stored
 from halfmoon.testing.node import BareNode
@@ -138,8 +138,8 @@ class Elsewhere:
     def owner_of(self, partition: Any) -> int:
         return 9 if self.all_of_them or partition.index == 1 else self.node_id
 
-    def owners_of(self, topic: Any) -> list[int]:
-        return [self.owner_of(partition) for partition in topic.partitions]
+    def leaders_of(self, topic: Any) -> list[Leader]:
+        return [Leader(self.owner_of(partition), 1) for partition in topic.partitions]
 
     def others(self) -> list[OtherNode]:
         return [OtherNode(9, ("other.example", 9_192), "broker-9", ("other.example", 10_912))]

@@ -14,6 +14,7 @@ Rules: KafkaApis.handleProduceRequest.
 
 from __future__ import annotations
 
+from halfmoon.adapters.kafka.current_leader import current_leader
 from halfmoon.adapters.kafka.late_produce import Late, LateAnswer
 from halfmoon.adapters.kafka.produce_checks import (
     lost,
@@ -31,7 +32,7 @@ from halfmoon.adapters.kafka.produce_checks import (
 from halfmoon.adapters.kafka.produce_codec import FEW, ManyBatchesError, ProduceBody, Results, Stored, encode, parse
 from halfmoon.adapters.kafka.registry import Context, Deferred
 from halfmoon.core.append_types import TransactionalProducer
-from halfmoon.errors import BrokerError, NotHereYetError, TakesLongError
+from halfmoon.errors import BrokerError, Fault, NotHereYetError, TakesLongError
 
 
 def handle(ctx: Context, body: memoryview) -> object:
@@ -110,5 +111,7 @@ def _append_all(
                 continue
             core.refused_batches[refusal.fault] += 1
             stored.append(refused(index, refusal))
+            if refusal.fault is Fault.NOT_LEADER_OR_FOLLOWER:
+                stored[-1].leader = current_leader(core, topic, index)
         results.append((key, stored))
     return results, highest

@@ -75,7 +75,7 @@ def handle(ctx: Context, request: Any) -> Slices[object]:
                     raise BrokerError(Fault.UNSUPPORTED_VERSION)
                 partition = partition_of(topic_named(ctx.core, topic.name), wanted.partition_index)
                 check_owner(ctx.core, partition)
-                check_leader_epoch(ctx.core, wanted.current_leader_epoch)
+                check_leader_epoch(ctx.core, partition, wanted.current_leader_epoch)
                 search = _look_up(ctx, result, partition, wanted.timestamp, request.isolation_level)
             except BrokerError as error:
                 result.error_code = code_of(error)
@@ -95,7 +95,7 @@ def _look_up(ctx: Context, result: Any, partition: Partition, timestamp: int, is
         run = core.max_timestamp(partition) if timestamp < 0 else core.batch_for_time(partition, timestamp)
         return None if run is None else _Search(result, run, partition, end)
     if timestamp == LATEST:
-        result.offset, result.leader_epoch = end, ctx.core.generation
+        result.offset, result.leader_epoch = end, ctx.core.owners.epoch_of(partition)
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         result.offset = partition.start_offset
         result.leader_epoch = epoch_at(partition, partition.start_offset)

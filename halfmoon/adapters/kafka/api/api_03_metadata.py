@@ -131,7 +131,7 @@ def _describe(ctx: Context, topic: Any, operations: int) -> bytes:
         core.node_id,
         core.generation,
         operations,
-        core.owners.owners_of(topic),
+        core.owners.leaders_of(topic),
     )
 
 

@@ -1,4 +1,4 @@
-"""FindCoordinator (10): which node looks after a group or a transactional id. There is one node, so it is this one.
+"""FindCoordinator (10): which node looks after a group or a transactional id.
 
 Versions 4 and up ask for several keys at once (KIP-699). A share group's coordinator is found as that of every group;
 that of a share group's single partition (KIP-932) is what brokers ask each other, and is refused.
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import FindCoordinatorResponse, Slices
 from halfmoon.adapters.kafka.registry import Context
-from halfmoon.errors import Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.groups.service import GroupService
 from halfmoon.services.transactions.service import TransactionService
 
@@ -34,21 +34,28 @@ class _Refusal(NamedTuple):
 
 def handle(ctx: Context, request: Any) -> Slices[object]:
     refusal = _refusal(ctx, request.key_type)
-    node_id, host, port = (ctx.core.node_id, ctx.peer.host, ctx.peer.port) if refusal is None else (NO_NODE, "", -1)
-    error_code, message = (NONE, None) if refusal is None else refusal
     if ctx.api_version < 4:
-        return FindCoordinatorResponse(
-            throttle_time_ms=0, error_code=error_code, error_message=message, node_id=node_id, host=host, port=port
-        )
+        return FindCoordinatorResponse(throttle_time_ms=0, **_found(ctx, request.key, refusal))
     coordinators = []
     for key in request.coordinator_keys:
-        coordinators.append(
-            FindCoordinatorResponse.Coordinator(
-                key=key, node_id=node_id, host=host, port=port, error_code=error_code, error_message=message
-            )
-        )
+        coordinators.append(FindCoordinatorResponse.Coordinator(key=key, **_found(ctx, key, refusal)))
         yield
     return FindCoordinatorResponse(throttle_time_ms=0, coordinators=coordinators)
+
+
+def _found(ctx: Context, key: str, refusal: _Refusal | None) -> dict[str, Any]:
+    if refusal is None:
+        try:
+            other = ctx.core.owners.coordinator_of(key)
+        except BrokerError as error:
+            refusal = _Refusal(code(error.fault), error.message)
+        else:
+            host, port = (ctx.peer.host, ctx.peer.port) if other is None else other.kafka
+            node_id = ctx.core.node_id if other is None else other.node_id
+            return {"error_code": NONE, "error_message": None, "node_id": node_id, "host": host, "port": port}
+    return {
+        "error_code": refusal.error_code, "error_message": refusal.message, "node_id": NO_NODE, "host": "", "port": -1,
+    }  # fmt: skip
 
 
 def _refusal(ctx: Context, key_type: int) -> _Refusal | None:

@@ -32,7 +32,7 @@ def _end_of_epoch(ctx: Context, name: str, wanted: Any) -> Any:
     result = _TopicResult.EpochEndOffset(error_code=0, partition=wanted.partition, leader_epoch=-1, end_offset=-1)
     try:
         partition = partition_of(topic_named(ctx.core, name), wanted.partition)
-        check_leader_epoch(ctx.core, wanted.current_leader_epoch)
+        check_leader_epoch(ctx.core, partition, wanted.current_leader_epoch)
         result.leader_epoch, result.end_offset = end_of_epoch(ctx.core, partition, wanted.leader_epoch)
     except BrokerError as error:
         result.error_code = code_of(error)

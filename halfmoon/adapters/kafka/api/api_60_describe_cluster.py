@@ -30,9 +30,8 @@ def handle(ctx: Context, request: Any) -> object:
             brokers=[],
         )
     node_id = ctx.core.node_id
-    node = DescribeClusterResponse.DescribeClusterBroker(
-        broker_id=node_id, host=ctx.peer.host, port=ctx.peer.port, rack=None, is_fenced=False
-    )
+    nodes = [(node_id, ctx.peer.host, ctx.peer.port)]
+    nodes += [(other.node_id, *other.kafka) for other in ctx.core.owners.others()]
     return DescribeClusterResponse(
         throttle_time_ms=0,
         error_code=0,
@@ -40,6 +39,11 @@ def handle(ctx: Context, request: Any) -> object:
         endpoint_type=BROKERS,
         cluster_id=ctx.core.cluster_id,
         controller_id=node_id,
-        brokers=[node],
+        brokers=[
+            DescribeClusterResponse.DescribeClusterBroker(
+                broker_id=each_id, host=host, port=port, rack=None, is_fenced=False
+            )
+            for each_id, host, port in nodes
+        ],
         authorized_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else None,
     )

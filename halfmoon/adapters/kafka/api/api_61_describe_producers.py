@@ -54,7 +54,7 @@ def _producers(ctx: Context, partition: Partition) -> Slices[list[object]]:
                 producer_epoch=known.epoch,
                 last_sequence=known.batches[-1].last_sequence if known.batches else NOWHERE,
                 last_timestamp=known.last_ms,
-                coordinator_epoch=ctx.core.generation,
+                coordinator_epoch=ctx.core.owners.epoch_of(partition),
                 current_txn_start_offset=begun.get(producer_id, NOWHERE),
             )
         )

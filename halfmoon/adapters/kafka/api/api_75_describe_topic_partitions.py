@@ -11,6 +11,7 @@ error code of its own: what is wrong with the cursor is told as the error of eve
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from functools import lru_cache
 from struct import pack
 from typing import Any
@@ -21,6 +22,7 @@ from halfmoon.adapters.kafka.metadata_bytes import ZERO_ID
 from halfmoon.adapters.kafka.operations import NOT_ASKED, TOPIC_BITS, TOPIC_OPERATIONS, allowed, bits
 from halfmoon.adapters.kafka.protocol import Slices, decode_request_slices
 from halfmoon.adapters.kafka.registry import Context
+from halfmoon.core.catalog.owners import Leader
 from halfmoon.core.topic_names import is_legal
 from halfmoon.errors import Fault
 from halfmoon.kafka_wire.primitives import encode_array_size, encode_string
@@ -75,7 +77,11 @@ def _is_shown(ctx: Context, name: str) -> bool:
 
 
 def _described(ctx: Context, topic: Any, first: int, stop: int) -> bytes:
-    partitions = _partitions(first, stop, ctx.core.node_id, ctx.core.generation)
+    leaders = ctx.core.owners.leaders_of(topic)
+    if leaders is None:
+        partitions = _partitions(first, stop, ctx.core.node_id, ctx.core.generation)
+    else:
+        partitions = _partitions_of(first, leaders[first:stop])
     operations = TOPIC_BITS
     if ctx.rights is not None:
         operations = bits(allowed(ctx, "topic", topic.name, TOPIC_OPERATIONS))
@@ -110,11 +116,21 @@ def _partitions(first: int, stop: int, node_id: int, leader_epoch: int) -> bytes
     error i16 | index i32 | leader i32 | leader epoch i32 | replicas | isr | eligible | last known eligible | offline
     | tags
     """
-    nodes = encode_array_size(1, True) + pack(">i", node_id)
-    rest = pack(">ii", node_id, leader_epoch) + nodes * 2 + encode_array_size(0, True) * 3 + b"\0"
+    rest = _behind_index(node_id, leader_epoch)
     return encode_array_size(stop - first, True) + b"".join(
         [b"\0\0" + pack(">i", index) + rest for index in range(first, stop)]
     )
+
+
+def _partitions_of(first: int, leaders: Sequence[Leader]) -> bytes:
+    """As `_partitions`, led by these."""
+    rows = [b"\0\0" + pack(">i", index) + _behind_index(*leader) for index, leader in enumerate(leaders, first)]
+    return encode_array_size(len(rows), True) + b"".join(rows)
+
+
+def _behind_index(leader: int, leader_epoch: int) -> bytes:
+    nodes = encode_array_size(1, True) + pack(">i", leader)
+    return pack(">ii", leader, leader_epoch) + nodes * 2 + encode_array_size(0, True) * 3 + b"\0"
 
 
 def _response(topics: list[bytes], cursor: tuple[str, int] | None) -> bytes:
