@@ -23,6 +23,7 @@ class _Saved(msgspec.Struct, array_like=True):
     catalog: bytes
     """As of schema.snapshot: topics, of whose partitions nothing is known, and what administrators have set."""
     placements: dict[int, bytes]
+    epochs: dict[int, int]
 
 
 _saved = msgspec.msgpack.Decoder(_Saved)
@@ -36,6 +37,8 @@ class SharedCatalog:
         self.catalog = catalog
         self.placements: dict[int, bytes] = {}
         """Topic number → the shards of its partitions, a byte each."""
+        self.epochs: dict[int, int] = {}
+        """Shard → the leader epoch of its partitions."""
         self.version = 0
 
     def take(self, news: News) -> set[int]:
@@ -60,6 +63,8 @@ class SharedCatalog:
         if isinstance(record, control.PartitionsPlaced):
             before = self.placements.get(record.number, b"")[: record.first]
             self.placements[record.number] = before + record.shards
+        elif isinstance(record, control.ShardStarted):
+            self.epochs[record.number] = max(record.generation, self.epochs.get(record.number, 0))
         else:
             self.catalog.apply(record)
         if isinstance(record, control.TopicDeleted):
@@ -70,7 +75,9 @@ class SharedCatalog:
 
     def save(self) -> bytes:
         """All of it, for `CatalogStore.keep` with its version."""
-        return msgspec.msgpack.encode(_Saved(snapshot.take(self.catalog, 0, 0, as_topic=_bare), self.placements))
+        return msgspec.msgpack.encode(
+            _Saved(snapshot.take(self.catalog, 0, 0, as_topic=_bare), self.placements, self.epochs)
+        )
 
     def _restore(self, version: int, data: bytes) -> set[int]:
         """Become what the snapshot says. Topics stay the objects that they are."""
@@ -84,7 +91,7 @@ class SharedCatalog:
             for record in _differences(there[number], catalog):
                 catalog.apply(record)
         snapshot.restore_rest(catalog, known)
-        self.placements = saved.placements
+        self.placements, self.epochs = saved.placements, saved.epochs
         self.version = version
         return touched
 

@@ -25,9 +25,12 @@ class Identity(msgspec.Struct, frozen=True):
     node_id: int
 
     @classmethod
-    def load_or_make(cls, fs: FileSystem, node_id: int | None, random_bytes: Callable[[int], bytes]) -> Identity:
-        """`node_id` None: whatever the directory says, NEW_NODE for a new one. Raises StartError where the directory is
-        another node's, of a newer program, or unreadable."""
+    def load_or_make(
+        cls, fs: FileSystem, node_id: int | None, random_bytes: Callable[[int], bytes], cluster_id: str | None = None
+    ) -> Identity:
+        """`node_id` None: whatever the directory says, NEW_NODE for a new one. `cluster_id` None: a new one for a new
+        directory. Raises StartError where the directory is another node's or cluster's, of a newer program, or
+        unreadable."""
         data = read_file(fs, PATH)
         if data is None:
             if fs.listdir("log"):
@@ -35,8 +38,8 @@ class Identity(msgspec.Struct, frozen=True):
                     f"{PATH} is missing from the data directory, but there is a log: the broker refuses to start; "
                     "`halfmoon log repair` makes a new one"
                 )
-            # 16 bytes as 22 letters, as Kafka writes cluster ids.
-            cluster_id = base64.urlsafe_b64encode(random_bytes(16)).decode().rstrip("=")
+            if cluster_id is None:  # 16 bytes as 22 letters, as Kafka writes cluster ids
+                cluster_id = base64.urlsafe_b64encode(random_bytes(16)).decode().rstrip("=")
             identity = cls(FORMAT, cluster_id, NEW_NODE if node_id is None else node_id)
             write_file(fs, PATH, [msgspec.json.encode(identity)])
             return identity
@@ -52,4 +55,6 @@ class Identity(msgspec.Struct, frozen=True):
             raise StartError(f"{PATH} in the data directory cannot be read: {error}") from error
         if node_id is not None and identity.node_id != node_id:
             raise StartError(f"the data directory belongs to node {identity.node_id}, $.node.id says {node_id}")
+        if cluster_id is not None and identity.cluster_id != cluster_id:
+            raise StartError(f"the data directory belongs to cluster {identity.cluster_id}, not to {cluster_id}")
         return identity

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -47,8 +48,20 @@ from halfmoon.errors import BrokerError, Fault, StartError, StorageError
 from halfmoon.schema import control
 
 
+class Shard(NamedTuple):
+    """One log of several that share topics, and what they have in common in one process. Whoever makes it drives
+    `hold`, and replaces the settings in `live`."""
+
+    number: int
+    identity: "Identity"
+    """Of the node: it may be another at the next start."""
+    owners: "Owners"
+    hold: "HoldService"
+    live: "Live[Settings]"
+
+
 class Kernel:
-    """Of one node."""
+    """Of one node, or of one shard."""
 
     def __init__(
         self,
@@ -60,15 +73,15 @@ class Kernel:
         logger: logging.Logger | None = None,
         topic_configs: TopicConfigs | None = None,
         storage: MakeStorage = LocalStorage,
-        shard: int | None = None,
+        shard: Shard | None = None,
     ) -> None:
         """`random_bytes(n)` makes ids of clusters and topics. `topic_configs`: what topics may say; None: what the core
-        itself obeys. `storage`: where the log is kept; `fs` holds what is kept beside it. `shard`: the number of this
-        log among those that share the topics; None: there are no others."""
+        itself obeys. `storage`: where the log is kept; `fs` holds what is kept beside it. `shard`: what this log is
+        among those that share the topics; None: there are no others."""
         self.fs = fs
         self.clock = clock
         self.logger = logger or logging.getLogger("halfmoon.broker")
-        self.live = Live(settings)
+        self.live = Live(settings) if shard is None else shard.live
         """The settings in force, which may be replaced at run time."""
         kept = storage(fs, settings)
         self.log, self.reader = kept.log, kept.reader
@@ -78,12 +91,14 @@ class Kernel:
         self.catalog = Catalog(settings, topic_configs)
         self.topic_configs = self.catalog.topic_configs
         self._this_node = ThisNode()
-        self.owners: Owners = self._this_node
-        self.hold = HoldService(settings.hold)
+        self.owners: Owners = self._this_node if shard is None else shard.owners
+        self.hold = HoldService(settings.hold) if shard is None else shard.hold
         self.timers = Timers()
         self.relays = Relays(clock, self.logger)
-        self.hold.on_deadline = self.relays.on_deadline = self.timers.arm
-        self.hold.on_error = self.timers.on_error = self._callback_failed
+        self.relays.on_deadline = self.timers.arm
+        self.timers.on_error = self._callback_failed
+        if shard is None:
+            self.hold.on_deadline, self.hold.on_error = self.timers.arm, self._callback_failed
         self.turn = turn = Turn(self.log, self.hold, self.logger, sync=settings.log.flush == "sync")
         self.appender = appender = Appender(
             self.log, self.catalog, turn, clock, validate_records=settings.log.validate == "records"
@@ -123,10 +138,15 @@ class Kernel:
 
     def open(self, progress: Callable[[int, int], None] | None = None) -> Report:
         """Recover, and begin a new generation. Slow. Raises StartError, OSError, StorageError."""
-        self.identity = Identity.load_or_make(self.fs, self.settings.node.id, self._random_bytes)
-        self._this_node.node_id = self.identity.node_id
-        node = msgspec.structs.replace(self.settings.node, id=self.identity.node_id)
-        self.live.replace(msgspec.structs.replace(self.settings, node=node))
+        if self._shard is None:
+            self.identity = Identity.load_or_make(self.fs, self.settings.node.id, self._random_bytes)
+            self._this_node.node_id = self.identity.node_id
+            node = msgspec.structs.replace(self.settings.node, id=self.identity.node_id)
+            self.live.replace(msgspec.structs.replace(self.settings, node=node))
+        else:
+            self.identity = self._shard.identity
+            # Its directory is known by its number, whichever node has it.
+            Identity.load_or_make(self.fs, self._shard.number, self._random_bytes, self.identity.cluster_id)
         self.log.open()
         recovery = Recovery(self.log, self.catalog, self.indexes, self.clean_files, self.settings, progress)
         recovery.run()
@@ -146,7 +166,7 @@ class Kernel:
         """Nothing else is written in this generation before it is on disk, or it might be given out twice. Raises
         StorageError."""
         if self._shard is not None and self.catalog.shard is None:
-            self.appender.append_control(control.ShardBegun(self._shard))
+            self.appender.append_control(control.ShardBegun(self._shard.number))
         self.appender.append_control(control.GenerationStarted(self.log.generation, self.clock.wall_ms()))
         self.turn.flush()
 
@@ -156,13 +176,14 @@ class Kernel:
         if known is None:
             if self._shard is not None and self.report.end:
                 raise StartError("this is the data of one process, and no shard: import it")
-        elif known.number != self._shard:
+        elif self._shard is None or known.number != self._shard.number:
             raise StartError(f"this is shard {known.number}, whose topics other shards share")
 
     def bind(self, features: Sequence[Feature]) -> None:
         """All features, in their order. Once, before `open`."""
         self._use(features)
-        self.timers.add(self.hold)
+        if self._shard is None:
+            self.timers.add(self.hold)
         for timed in self.features.timed:
             self.timers.add(timed)
         self.timers.add(self.relays)

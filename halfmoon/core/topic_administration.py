@@ -90,16 +90,59 @@ class TopicAdministration:
         )  # fmt: skip
         if validate_only:
             return catalog.make_topic(record), 0
-        position = self._change(record, name, "created")
-        self.partition_count += count
-        if binding is not None:
-            self._changed()
+        position = self._appender.append_control(record)
+        self._created(catalog.by_name[name], position)
         return catalog.by_name[name], position
 
-    def _change(self, record: control.Any, name: str, change: TopicChange) -> int:
+    def follow(self, record: control.Any) -> int:
+        """Make a change of topics that was decided elsewhere, with all that follows from it; returns the log position
+        to wait for. Raises BrokerError(KAFKA_STORAGE_ERROR)."""
+        catalog = self._catalog
+        before = catalog.by_number.get(getattr(record, "number", -1))
+        had = 0 if before is None else len(before.partitions)
         position = self._appender.append_control(record)
-        self._announce(position, name, change)
+        topic = catalog.by_number.get(getattr(record, "number", -1))
+        if isinstance(record, control.TopicCreated):
+            if before is None and topic is not None:
+                self._created(topic, position)
+        elif isinstance(record, control.TopicDeleted):
+            if before is not None:
+                self._deleted(before, position)
+        elif isinstance(record, control.PartitionsAdded):
+            if topic is not None and len(topic.partitions) > had:
+                self._grown(topic, len(topic.partitions) - had, position)
+        elif isinstance(record, control.ConfigsSet) and topic is not None:
+            self._configured(topic, position)
         return position
+
+    # What follows from a change that was made.
+
+    def _created(self, topic: Topic, position: int) -> None:
+        self._announce(position, topic.name, "created")
+        self.partition_count += len(topic.partitions)
+        if topic.view is not None:
+            self._changed()
+
+    def _deleted(self, topic: Topic, position: int) -> None:
+        self._announce(position, topic.name, "deleted")
+        self.partition_count -= len(topic.partitions)
+        for deleted in self.policies.deleted:
+            deleted(topic)
+        for partition in topic.partitions:
+            self._hold.wake_partition(partition)
+        self._changed()
+
+    def _grown(self, topic: Topic, more: int, position: int) -> None:
+        """By so many partitions, and the views of the topic by as many each."""
+        for each in (topic, *self._catalog.views_of(topic)):
+            self._announce(position, each.name, "grown")
+            self.partition_count += more
+        self._changed()
+
+    def _configured(self, topic: Topic, position: int) -> None:
+        self._announce(position, topic.name, "configured")
+        for configured in self.policies.configured:
+            configured(topic)
 
     def _announce(self, position: int, name: str, change: TopicChange) -> None:
         self._turn.when_durable(position, lambda error: None if error else self.on_changed(name, change))
@@ -139,13 +182,8 @@ class TopicAdministration:
             )
         for deleting in self.policies.deleting:
             deleting(topic)
-        position = self._change(control.TopicDeleted(topic.number), topic.name, "deleted")
-        self.partition_count -= len(topic.partitions)
-        for deleted in self.policies.deleted:
-            deleted(topic)
-        for partition in topic.partitions:
-            self._hold.wake_partition(partition)
-        self._changed()
+        position = self._appender.append_control(control.TopicDeleted(topic.number))
+        self._deleted(topic, position)
         return position
 
     def add_partitions(self, topic: Topic, total: int, *, validate_only: bool = False) -> int:
@@ -163,17 +201,14 @@ class TopicAdministration:
                 Fault.INVALID_PARTITIONS,
                 f"topic '{topic.name}' has {len(topic.partitions)} partitions, not fewer than {total}",
             )
-        views = catalog.views_of(topic)
-        more = sum(total - len(each.partitions) for each in (topic, *views))
-        self._check_partitions(total, more)
+        more = total - len(topic.partitions)
+        self._check_partitions(total, more * (1 + len(catalog.views_of(topic))))
         if validate_only:
             return 0
-        added = control.PartitionsAdded(topic.number, total, catalog.next_queue())
-        position = self._change(added, topic.name, "grown")
-        self.partition_count += more
-        for view in views:
-            self._announce(position, view.name, "grown")
-        self._changed()
+        position = self._appender.append_control(
+            control.PartitionsAdded(topic.number, total, catalog.next_queue())
+        )  # fmt: skip
+        self._grown(topic, more, position)
         return position
 
     def alter_configs(self, topic: Topic, configs: Mapping[str, str], *, validate_only: bool = False) -> int:
@@ -186,9 +221,8 @@ class TopicAdministration:
             configuring(topic, configs)
         if validate_only:
             return 0
-        position = self._change(control.ConfigsSet(topic.number, configs), topic.name, "configured")
-        for configured in self.policies.configured:
-            configured(topic)
+        position = self._appender.append_control(control.ConfigsSet(topic.number, configs))
+        self._configured(topic, position)
         return position
 
     def delete_records(self, partition: Partition, before_offset: int) -> tuple[int, int]:

@@ -404,6 +404,13 @@ class PartitionsPlaced(Record, frozen=True, tag="placed"):
     shards: bytes
 
 
+class ShardStarted(Record, frozen=True, tag="shard-started"):
+    """Whoever owns the shard now has opened it in this generation, which is the leader epoch of its partitions."""
+
+    number: int
+    generation: int
+
+
 class CatalogSeen(Record, frozen=True, tag="catalog"):
     """The shard has been told all of the shared catalog up to this version."""
 
@@ -455,6 +462,7 @@ Any = (
     | TopicRenamed
     | ShardBegun
     | PartitionsPlaced
+    | ShardStarted
     | CatalogSeen
     | SnapshotPart
 )

@@ -15,7 +15,7 @@ from halfmoon.config.topic_configs import OfFeature
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.clock import Clock
 from halfmoon.core.features import Feature
-from halfmoon.core.kernel import Kernel
+from halfmoon.core.kernel import Kernel, Shard
 from halfmoon.core.recovery import Report
 from halfmoon.core.storage.files import FileSystem
 from halfmoon.core.storage.local import LocalStorage
@@ -113,7 +113,7 @@ class Node:
         off: Collection[str] = (),
         more_topic_configs: Sequence[OfFeature] = (),
         storage: MakeStorage = LocalStorage,
-        shard: int | None = None,
+        shard: Shard | None = None,
     ) -> None:
         """`random_bytes(n)` makes ids of clusters, topics and members. `off`: names of features that do nothing, beside
         those that the settings switch off; what the log says of them stays. `more_topic_configs`: those that plugins

@@ -9,10 +9,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from halfmoon.config.settings import load_settings
+from halfmoon.config.settings import Settings, load_settings
 from halfmoon.core.append_types import Produced
+from halfmoon.core.catalog.owners import ThisNode
 from halfmoon.core.catalog.topics import Partition
+from halfmoon.core.hold import HoldService
+from halfmoon.core.identity import Identity
 from halfmoon.core.jobs import Job
+from halfmoon.core.kernel import Shard
+from halfmoon.core.live import Live
 from halfmoon.core.records.batches import build_batch, iter_records
 from halfmoon.core.steps import finish
 from halfmoon.core.storage.files import FileSystem
@@ -76,15 +81,21 @@ def open_broker(
     **log: Any,
 ) -> BareNode:
     """A broker with small segments. `log`: what else stands under `$.log`; `sections`: the other sections.
-    `off`: features that do nothing. `shard`: as of Kernel."""
+    `off`: features that do nothing. `shard`: the number of a shard."""
     small = {"segment_bytes": SEGMENT, "index_checkpoint_bytes": 16 << 10, "low_disk_bytes": 0}
     settings = load_settings({"log": small | log} | (sections or {}), {}, {})
     dice = random.Random(fs.dice.random() if isinstance(fs, FaultyFileSystem) else 1)
-    broker = BareNode(fs, settings, clock, dice.randbytes, off=off, shard=shard)
+    one_of_many = None if shard is None else shard_of(shard, settings)
+    broker = BareNode(fs, settings, clock, dice.randbytes, off=off, shard=one_of_many)
     broker.open()
     broker.use(languages, interceptors, relays)
     broker.start()
     return broker
+
+
+def shard_of(number: int, settings: Settings) -> Shard:
+    """A shard that has nothing in common with others."""
+    return Shard(number, Identity(1, "cluster", 7), ThisNode(), HoldService(settings.hold), Live(settings))
 
 
 def turn(broker: BareNode) -> None:

@@ -9,9 +9,12 @@ import msgspec
 import pytest
 
 from halfmoon.config.settings import load_settings
+from halfmoon.core import identity
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import RemotePartition
+from halfmoon.core.identity import Identity
+from halfmoon.core.storage.files import write_file
 from halfmoon.core.storage.log_files import segment_path
 from halfmoon.errors import StartError
 from halfmoon.schema import control
@@ -38,7 +41,7 @@ def share(node: BareNode, number: int, name: str, shards: bytes, first_queue: in
 def test_a_log_is_opened_as_what_it_is(fs: FaultyFileSystem, clock: VirtualClock) -> None:
     open_shard(fs, clock, 3).close()
     open_shard(fs, clock, 3).close()
-    with pytest.raises(StartError, match="this is shard 3"):
+    with pytest.raises(StartError, match="belongs to node 3"):
         open_shard(fs, clock, 4)
     with pytest.raises(StartError, match="this is shard 3"):
         open_broker(fs, clock)
@@ -46,6 +49,13 @@ def test_a_log_is_opened_as_what_it_is(fs: FaultyFileSystem, clock: VirtualClock
 
 def test_the_data_of_one_process_are_no_shard(fs: FaultyFileSystem, clock: VirtualClock) -> None:
     open_broker(fs, clock).close()
+    with pytest.raises(StartError, match=r"belongs to node \d+"):
+        open_shard(fs, clock)
+    said = Identity(1, "another", 3)
+    write_file(fs, identity.PATH, [msgspec.json.encode(said)])
+    with pytest.raises(StartError, match="belongs to cluster another, not to cluster"):
+        open_shard(fs, clock)
+    write_file(fs, identity.PATH, [msgspec.json.encode(Identity(1, "cluster", 3))])
     with pytest.raises(StartError, match="the data of one process"):
         open_shard(fs, clock)
 

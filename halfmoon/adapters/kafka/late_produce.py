@@ -25,7 +25,14 @@ from halfmoon.adapters.kafka.produce_checks import (
     translate_abortable,
     unheard_error,
 )
-from halfmoon.adapters.kafka.produce_codec import Results, Stored, encode, encode_in_slices, parse_in_slices
+from halfmoon.adapters.kafka.produce_codec import (
+    ProduceBody,
+    Results,
+    Stored,
+    encode,
+    encode_in_slices,
+    parse_in_slices,
+)
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.tcp.steps import run_steps
 from halfmoon.core.append_types import TransactionalProducer
@@ -54,12 +61,21 @@ class Late(NamedTuple):
 class LateAnswer(Deferred):
     """The answer to a request of which some batches are appended later."""
 
-    __slots__ = ("_acks", "_ctx", "_encoded", "_position", "_producer", "_results")
+    __slots__ = ("_acks", "_ctx", "_encoded", "_encodes", "_position", "_producer", "_results")
 
     def __init__(
-        self, ctx: Context, results: Results, position: int, producer: TransactionalProducer | None, acks: int
+        self,
+        ctx: Context,
+        results: Results,
+        position: int,
+        producer: TransactionalProducer | None,
+        acks: int,
+        *,
+        encoded: bool = True,
     ) -> None:
+        """Not `encoded`: it becomes Results, for who puts them together with others."""
         super().__init__()
+        self._encodes = encoded
         self._ctx = ctx
         self._results = results
         self._position = position
@@ -88,8 +104,11 @@ class LateAnswer(Deferred):
 
     def _take(self, body: memoryview) -> Slices[None]:
         """Raises MalformedRequest."""
+        yield from self.take_request((yield from parse_in_slices(body, self._ctx.api_version)))
+
+    def take_request(self, request: ProduceBody) -> Slices[None]:
+        """Append its batches. Then `wait`."""
         ctx = self._ctx
-        request = yield from parse_in_slices(body, ctx.api_version)
         refusal = refusal_of(ctx, request)
         self._acks = request.acks
         if refusal is not None:
@@ -107,7 +126,7 @@ class LateAnswer(Deferred):
                         yield None
                         left = APPENDED_AT_ONCE
             translate_abortable(ctx.api_version, self._results)
-        if self._acks:
+        if self._acks and self._encodes:
             self._encoded = yield from encode_in_slices(self._results, ctx.api_version)
 
     def _append(self, results: list[Stored], key: str | bytes, index: int, records: memoryview | None) -> Slices[None]:
@@ -181,12 +200,15 @@ class LateAnswer(Deferred):
             return
 
     def _appended(self, _: None) -> None:
-        ctx = self._ctx
+        self.wait()
+        self._ctx.peer.go_on()
+
+    def wait(self) -> None:
+        """All is appended: it is answered when it is durable."""
         if self._acks == 0:
             self.complete(unheard_error(self._results))
         else:
-            ctx.core.when_durable(self._position, self._durable)
-        ctx.peer.go_on()
+            self._ctx.core.when_durable(self._position, self._durable)
 
     def _failed(self, error: Exception) -> None:
         if isinstance(error, MalformedRequest):
@@ -198,7 +220,9 @@ class LateAnswer(Deferred):
         self._ctx.peer.go_on()
 
     def _durable(self, error: BrokerError | None) -> None:
-        if error is not None:
+        if not self._encodes:
+            self.complete(self._results if error is None else lost(self._results, error))
+        elif error is not None:
             self.complete(encode(lost(self._results, error), self._ctx.api_version))
         elif self._encoded is not None:
             self.complete(self._encoded)

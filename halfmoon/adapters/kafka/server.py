@@ -22,7 +22,8 @@ from halfmoon.adapters.kafka.login import Sasl
 from halfmoon.adapters.kafka.mechanisms import beginner
 from halfmoon.adapters.kafka.registry import Api, ApiTable, offered
 from halfmoon.adapters.kafka.routes import build_routes
-from halfmoon.adapters.kafka.shard_routing import Homes, routed
+from halfmoon.adapters.kafka.shard_routing import routed
+from halfmoon.adapters.kafka.shards import Homes
 from halfmoon.adapters.kafka.throttling import Throttling
 from halfmoon.adapters.tcp.accepting import Arrival
 from halfmoon.adapters.tcp.access import Access

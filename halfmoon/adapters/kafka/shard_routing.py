@@ -13,44 +13,20 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from inspect import isgeneratorfunction
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
-from halfmoon.adapters.kafka import refusals
+from halfmoon.adapters.kafka import refusals, spread_produce
 from halfmoon.adapters.kafka.guards import Handler, Named, called, itself
 from halfmoon.adapters.kafka.protocol import RESPONSES, Slices
 from halfmoon.adapters.kafka.refusals import Refused, at_the_top, joined, result
-from halfmoon.adapters.kafka.registry import Close, Context, Deferred
-from halfmoon.adapters.kafka.routes import Route
+from halfmoon.adapters.kafka.registry import Context
+from halfmoon.adapters.kafka.routes import PRODUCE, Route
+from halfmoon.adapters.kafka.shards import Home, Homes, at, when_all
 from halfmoon.adapters.kafka.slicing import settled
-from halfmoon.adapters.tcp.core import Core
 from halfmoon.errors import BrokerError
-from halfmoon.services.common.services import Services
-
-
-class Home(NamedTuple):
-    """A shard of this process."""
-
-    core: Core
-    services: Services
-
-
-class Homes(Protocol):
-    def coordinator(self, name: str) -> Home:
-        """Of a group, or of a transactional id. Raises BrokerError(NOT_COORDINATOR)."""
-        ...
-
-    def all(self) -> Sequence[Home]:
-        """The shards of this process: one at least."""
-        ...
-
 
 Way = Callable[[Homes, Any, Handler, Context, Any], object]
 """(shards, response's class, handler, context, request) → as of a handler."""
-
-
-def at(home: Home, ctx: Context) -> Context:
-    """The same request, to be answered in a shard."""
-    return Context(home.core, home.services, ctx.peer, ctx.api_version, ctx.correlation_id, ctx.client_id, ctx.rights)
 
 
 def at_coordinator(field: str, refused: Refused = at_the_top) -> Way:
@@ -122,41 +98,6 @@ def _one(response: Any, into: str, parts: Sequence[Any]) -> Any:
         for part in parts[1:]:
             joined(whole, into, getattr(part, into) or ())
     return whole
-
-
-def when_all(answers: Sequence[object], join: Callable[[list[Any]], object]) -> object:
-    """What `join` makes of answers that are there, or come later. One that closes the connection does so."""
-    waiting = [answer for answer in answers if isinstance(answer, Deferred)]
-    if not waiting:
-        return _joined(answers, join)
-    whole = Deferred()
-    left = len(waiting)
-    values = list(answers)
-
-    def arrived(number: int, value: object) -> None:
-        nonlocal left
-        values[number] = value
-        left -= 1
-        if not left:
-            whole.complete(_joined(values, join))
-
-    def hurry() -> None:
-        for each in waiting:
-            if each.hurry is not None:
-                each.hurry()
-
-    whole.hurry = hurry
-    for number, answer in enumerate(answers):
-        if isinstance(answer, Deferred):
-            answer.then(partial(arrived, number))
-    return whole
-
-
-def _joined(answers: Sequence[object], join: Callable[[list[Any]], object]) -> object:
-    for answer in answers:
-        if isinstance(answer, Close):
-            return answer
-    return join(list(answers))
 
 
 def _init_producer_id(homes: Homes, response: Any, handler: Handler, ctx: Context, request: Any) -> object:
@@ -239,6 +180,8 @@ def routed(routes: Mapping[int, Route], homes: Homes) -> dict[int, Route]:
     """The routes, which lead to the shards that `WAYS` says."""
 
     def led(route: Route) -> Route:
+        if route.key == PRODUCE:
+            return route.handled_by(partial(spread_produce.handle, homes), sliced=False)
         way = WAYS.get(route.key)
         if way is None:
             return route

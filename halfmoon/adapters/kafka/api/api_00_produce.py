@@ -41,6 +41,13 @@ def handle(ctx: Context, body: memoryview) -> object:
         request = parse(body, version, FEW)
     except ManyBatchesError:
         return LateAnswer(ctx, [], 0, None, 0).take(ctx.peer.keep(body))
+    return answer(ctx, request)
+
+
+def answer(ctx: Context, request: ProduceBody, *, encoded: bool = True) -> object:
+    """What is answered to a parsed request. Not `encoded`: Results, now or later, for who puts them together with
+    others."""
+    version = ctx.api_version
     refusal = refusal_of(ctx, request)
     if refusal is None:
         producer = producer_of(ctx, request)
@@ -49,16 +56,16 @@ def handle(ctx: Context, body: memoryview) -> object:
         if producer is not None:
             translate_abortable(version, results)
         if late:
-            return LateAnswer(ctx, results, position, producer, request.acks).append(late)
+            return LateAnswer(ctx, results, position, producer, request.acks, encoded=encoded).append(late)
     else:
         results, position = refuse_all(ctx.core, request.topics, refusal), 0
     if request.acks == 0:
         return unheard_error(results)
     if position == 0:
-        return encode(results, version)
-    answer = ProduceAnswer(results, version)
-    ctx.core.when_durable(position, answer.durable)
-    return answer
+        return encode(results, version) if encoded else results
+    later = ProduceAnswer(results, version if encoded else -1)
+    ctx.core.when_durable(position, later.durable)
+    return later
 
 
 class ProduceAnswer(Deferred):
@@ -67,12 +74,14 @@ class ProduceAnswer(Deferred):
     __slots__ = ("results", "version")
 
     def __init__(self, results: Results, version: int) -> None:
+        """`version` −1: it is not encoded."""
         super().__init__()
         self.results = results
         self.version = version
 
     def durable(self, error: BrokerError | None) -> None:
-        self.complete(encode(self.results if error is None else lost(self.results, error), self.version))
+        results = self.results if error is None else lost(self.results, error)
+        self.complete(results if self.version < 0 else encode(results, self.version))
 
 
 def _append_all(

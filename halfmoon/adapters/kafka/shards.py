@@ -1,0 +1,75 @@
+"""The shards of this process, as what answers requests sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from halfmoon.adapters.kafka.registry import Close, Context, Deferred
+from halfmoon.adapters.tcp.core import Core
+from halfmoon.services.common.services import Services
+
+if TYPE_CHECKING:
+    from halfmoon.core.catalog.topics import Topic
+
+
+class Home(NamedTuple):
+    """A shard of this process."""
+
+    core: Core
+    services: Services
+
+
+class Homes(Protocol):
+    def coordinator(self, name: str) -> Home:
+        """Of a group, or of a transactional id. Raises BrokerError(NOT_COORDINATOR)."""
+        ...
+
+    def home_of(self, topic: Topic | None, index: int) -> Home:
+        """Of a partition; any, where it is not in this process, or does not exist. Cheap: each produced batch asks."""
+        ...
+
+    def all(self) -> Sequence[Home]:
+        """The shards of this process: one at least."""
+        ...
+
+
+def at(home: Home, ctx: Context) -> Context:
+    """The same request, to be answered in a shard."""
+    return Context(home.core, home.services, ctx.peer, ctx.api_version, ctx.correlation_id, ctx.client_id, ctx.rights)
+
+
+def when_all(answers: Sequence[object], join: Callable[[list[Any]], object]) -> object:
+    """What `join` makes of answers that are there, or come later. One that closes the connection does so."""
+    waiting = [answer for answer in answers if isinstance(answer, Deferred)]
+    if not waiting:
+        return _joined(answers, join)
+    whole = Deferred()
+    left = len(waiting)
+    values = list(answers)
+
+    def arrived(number: int, value: object) -> None:
+        nonlocal left
+        values[number] = value
+        left -= 1
+        if not left:
+            whole.complete(_joined(values, join))
+
+    def hurry() -> None:
+        for each in waiting:
+            if each.hurry is not None:
+                each.hurry()
+
+    whole.hurry = hurry
+    for number, answer in enumerate(answers):
+        if isinstance(answer, Deferred):
+            answer.then(partial(arrived, number))
+    return whole
+
+
+def _joined(answers: Sequence[object], join: Callable[[list[Any]], object]) -> object:
+    for answer in answers:
+        if isinstance(answer, Close):
+            return answer
+    return join(list(answers))

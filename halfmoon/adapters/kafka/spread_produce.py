@@ -1,0 +1,125 @@
+"""Produce in a process that has several shards: each batch is appended in the shard that its partition lies in.
+
+Most requests are about one shard, and cost one look more. Of the others each shard gets its part, as if the client had
+sent several requests; the answer is put together, in the order of the request, when all parts are durable. The shards'
+logs know nothing of each other: what one has refused or lost is so in its own partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from halfmoon.adapters.kafka.api import api_00_produce
+from halfmoon.adapters.kafka.late_produce import LateAnswer
+from halfmoon.adapters.kafka.produce_checks import topic_of
+from halfmoon.adapters.kafka.produce_codec import (
+    FEW,
+    ManyBatchesError,
+    ProduceBody,
+    Results,
+    Stored,
+    encode,
+    parse,
+    parse_in_slices,
+)
+from halfmoon.adapters.kafka.registry import Close, Context, Deferred
+from halfmoon.adapters.kafka.shards import Home, Homes, at, when_all
+from halfmoon.adapters.tcp.steps import run_steps
+
+if TYPE_CHECKING:
+    from halfmoon.core.steps import Slices
+
+Part = tuple[Context, ProduceBody]
+"""What one shard gets of a request."""
+
+
+def handle(homes: Homes, ctx: Context, body: memoryview) -> object:
+    try:
+        request = parse(body, ctx.api_version, FEW)
+    except ManyBatchesError:
+        return ManyParts(homes, ctx).take(ctx.peer.keep(body))
+    parts = _parts(homes, ctx, request)
+    if len(parts) == 1:
+        return api_00_produce.answer(*parts[0])
+    return _together(ctx, request, [api_00_produce.answer(*part, encoded=False) for part in parts])
+
+
+def _together(ctx: Context, request: ProduceBody, answers: Sequence[object]) -> object:
+    """One answer, of Results that are there, or come later."""
+    if request.acks == 0:
+        return when_all(answers, lambda _: None)
+    return when_all(answers, lambda found: encode(_in_order(request, found), ctx.api_version))
+
+
+def _parts(homes: Homes, ctx: Context, request: ProduceBody) -> list[Part]:
+    """What nobody here owns goes to one of the shards, which says so."""
+    bodies: dict[int, tuple[Home, ProduceBody]] = {}
+    core = ctx.core
+    for key, batches in request.topics:
+        topic = topic_of(core, key)
+        for index, records in batches:
+            home = homes.home_of(topic, index)
+            found = bodies.get(id(home.core))
+            if found is None:
+                part = ProduceBody(request.transactional_id, request.acks, [])
+                found = bodies[id(home.core)] = home, part
+            topics = found[1].topics
+            if not topics or topics[-1][0] is not key:
+                topics.append((key, []))
+            topics[-1][1].append((index, records))
+    if not bodies:
+        bodies[0] = homes.all()[0], request
+    return [(at(home, ctx), part) for home, part in bodies.values()]
+
+
+def _in_order(request: ProduceBody, found: Sequence[Results]) -> Results:
+    """The results of all parts, as they were asked for."""
+    by_place: dict[tuple[str | bytes, int], list[Stored]] = {}
+    for results in found:
+        for key, stored in results:
+            for each in stored:
+                by_place.setdefault((key, each.index), []).append(each)
+    # A partition that is named twice has two results, in their order.
+    return [(key, [by_place[key, index].pop(0) for index, _ in batches]) for key, batches in request.topics]
+
+
+class ManyParts(Deferred):
+    """The answer to a request of very many batches: read, and appended, in slices, one shard after the other."""
+
+    __slots__ = ("_ctx", "_homes", "_late", "_request")
+
+    def __init__(self, homes: Homes, ctx: Context) -> None:
+        super().__init__()
+        self._homes = homes
+        self._ctx = ctx
+        self._late: list[LateAnswer] = []
+        self._request: ProduceBody | None = None
+
+    def take(self, body: memoryview) -> ManyParts:
+        peer = self._ctx.peer
+        peer.soon(lambda: run_steps(self._take(body), peer.in_thread, self._appended, self._failed, peer.soon))
+        return self
+
+    def _take(self, body: memoryview) -> Slices[None]:
+        """Raises MalformedRequest."""
+        self._request = request = yield from parse_in_slices(body, self._ctx.api_version)
+        for ctx, part in _parts(self._homes, self._ctx, request):
+            late = LateAnswer(ctx, [], 0, None, request.acks, encoded=False)
+            self._late.append(late)
+            yield from late.take_request(part)
+
+    def _appended(self, _: None) -> None:
+        assert self._request is not None
+        for late in self._late:
+            late.wait()
+        whole = _together(self._ctx, self._request, self._late)
+        if isinstance(whole, Deferred):
+            whole.then(self.complete)
+        else:
+            self.complete(whole)
+        self._ctx.peer.go_on()
+
+    def _failed(self, error: Exception) -> None:
+        self.complete(Close(str(error)))
+        self._ctx.peer.go_on()

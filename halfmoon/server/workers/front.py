@@ -1,0 +1,216 @@
+"""What the Kafka adapter uses as its kernel in a process that has several shards.
+
+Topics are those of the shared catalog. Where a partition lies in a shard of this process, the very partition of that
+shard stands in its topic's list, so that reading and waiting cost what they cost with one log: one look more, at which
+kernel a partition belongs to. What is appended goes through the shards' own kernels (adapters/kafka/shard_routing.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+from halfmoon.cluster.changes import Changes
+from halfmoon.cluster.shared import SharedCatalog, tell
+from halfmoon.core.catalog.topics import Partition
+from halfmoon.core.hold import HoldService
+from halfmoon.core.kernel import Kernel, Shard
+from halfmoon.core.topic_administration import TopicAdministration
+from halfmoon.errors import BrokerError, Fault
+
+if TYPE_CHECKING:
+    from halfmoon.config.settings import Settings
+    from halfmoon.core.append_types import Produced
+    from halfmoon.core.clock import Clock
+    from halfmoon.core.partition_reader import Search
+    from halfmoon.core.storage.storage import Frames, Place, Read
+    from halfmoon.core.transactions.aborted import Aborted
+
+
+class FrontTurn:
+    """Of all shards together."""
+
+    def __init__(self, kernels: Sequence[Kernel]) -> None:
+        self._turns = [kernel.turn for kernel in kernels]
+        self.state_position = 0
+        """What is told of the shared catalog is committed."""
+
+    @property
+    def dirty(self) -> bool:
+        """Something was appended and not written."""
+        for turn in self._turns:  # noqa: SIM110 (it is asked for each read of each connection)
+            if turn.dirty:
+                return True
+        return False
+
+    @property
+    def durable_position(self) -> int:
+        return 0
+
+    def refusal(self) -> BrokerError:
+        """Of a log that has failed. None of them is the front's."""
+        return BrokerError(Fault.KAFKA_STORAGE_ERROR)
+
+
+class FrontLog:
+    """What stands in a log's place where somebody asks for one: the shared catalog."""
+
+    failed: OSError | None = None
+
+    def __init__(self, shared: SharedCatalog) -> None:
+        self._shared = shared
+
+    @property
+    def end(self) -> int:
+        return self._shared.version
+
+
+class Front:
+    """See adapters/tcp/core.Core."""
+
+    def __init__(
+        self,
+        shared: SharedCatalog,
+        changes: Changes,
+        kernels: Sequence[Kernel],
+        shard: Shard,
+        clock: Clock,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        """`kernels`: of the shards of this process, open; `shard`: what they have in common."""
+        self._shared = shared
+        self._changes = changes
+        self._kernels = kernels
+        first = kernels[0]
+        self._identity = shard.identity
+        self._live = shard.live
+        self.catalog = shared.catalog
+        self.topic_configs = self.catalog.topic_configs
+        self.owners = shard.owners
+        self.hold: HoldService = shard.hold
+        self.clock = clock
+        self.turn = FrontTurn(kernels)
+        self.log = FrontLog(shared)
+        self.administration = TopicAdministration(self.catalog, changes, changes, self.hold, self._live, random_bytes)
+        self.features = first.features
+        self.administration.policies = self.features.topics
+        self.fetch_buffers = first.fetch_buffers
+        self.refused_batches: Counter[Fault] = Counter()
+        self.on_fetched: tuple[Callable[[str, int, int], None], ...] = ()
+        self._kernel_of: dict[Partition, Kernel] = {}
+        self._of_topic: dict[int, list[Partition]] = {}
+        """Topic number → its partitions in `_kernel_of`."""
+        self.when_durable = changes.when_durable
+        self.when_written = changes.when_durable
+        self.adopt(set(self.catalog.by_number))
+
+    # -- topics --------------------------------------------------------------------------------------------------------
+
+    def apply(self, numbers: Collection[int]) -> None:
+        """These topics of the shared catalog have changed: the shards are told, and what they have stands here. Raises
+        BrokerError(KAFKA_STORAGE_ERROR)."""
+        for kernel in self._kernels:
+            for record in tell(self._shared, kernel.catalog, numbers):
+                kernel.administration.follow(record)
+        self.adopt(numbers)
+
+    def adopt(self, numbers: Collection[int]) -> None:
+        """Have the shards' own partitions stand in these topics."""
+        for number in numbers:
+            for partition in self._of_topic.pop(number, ()):
+                del self._kernel_of[partition]
+            topic = self.catalog.by_number.get(number)
+            if topic is None:
+                continue
+            found = self._of_topic[number] = []
+            for kernel in self._kernels:
+                for partition in kernel.catalog.by_number[number].here():
+                    topic.partitions[partition.index] = partition
+                    self._kernel_of[partition] = kernel
+                    found.append(partition)
+
+    def find_kernel(self, partition: Partition) -> Kernel | None:
+        """The kernel of the shard that a partition lies in, if that is one of this process's."""
+        return self._kernel_of.get(partition)
+
+    def kernel_of(self, partition: Partition) -> Kernel:
+        """The kernel of the shard that a partition lies in. Raises BrokerError(NOT_LEADER_OR_FOLLOWER)."""
+        kernel = self._kernel_of.get(partition)
+        if kernel is None:
+            raise BrokerError(Fault.NOT_LEADER_OR_FOLLOWER)
+        return kernel
+
+    # -- what a node is ------------------------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> Settings:
+        return self._live.current
+
+    @property
+    def node_id(self) -> int:
+        return self._identity.node_id
+
+    @property
+    def cluster_id(self) -> str:
+        return self._identity.cluster_id
+
+    @property
+    def generation(self) -> int:
+        """Partitions have epochs of their own: `owners` tells."""
+        return -1
+
+    # -- partitions ----------------------------------------------------------------------------------------------------
+
+    def read(self, partition: Partition, offset: int, max_bytes: int, **more: Any) -> Read:
+        return self.kernel_of(partition).read(partition, offset, max_bytes, **more)
+
+    def read_framed(self, partition: Partition, offset: int, max_bytes: int) -> tuple[list[Place], Read]:
+        return self.kernel_of(partition).read_framed(partition, offset, max_bytes)
+
+    def bytes_available(self, partition: Partition, offset: int, enough: int, *, committed: bool = False) -> int:
+        kernel = self._kernel_of.get(partition)
+        return 0 if kernel is None else kernel.bytes_available(partition, offset, enough, committed=committed)
+
+    def aborted_in(self, partition: Partition, offset: int, size: int) -> Sequence[Aborted]:
+        return self.kernel_of(partition).aborted_in(partition, offset, size)
+
+    def batch_for_time(self, partition: Partition, timestamp_ms: int) -> Search | None:
+        return self.kernel_of(partition).batch_for_time(partition, timestamp_ms)
+
+    def max_timestamp(self, partition: Partition) -> Search | None:
+        return self.kernel_of(partition).max_timestamp(partition)
+
+    def frames(self) -> Frames:
+        raise NotImplementedError("each shard has its own")
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def on_handled(self) -> None:
+        """See Kernel.on_handled."""
+        for kernel in self._kernels:
+            if kernel.turn.dirty:
+                kernel.on_handled()
+
+    def write(self) -> None:
+        for kernel in self._kernels:
+            kernel.write()
+
+    def after_write(self, callback: Callable[[], None]) -> None:
+        """Call back once the buffers appended so far are free, in all shards."""
+        left = len(self._kernels)
+
+        def written() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                callback()
+
+        for kernel in self._kernels:
+            kernel.after_write(written)
+
+    def append(self, *_given: object, **_more: object) -> Produced:
+        raise NotImplementedError("batches are appended in the shards")
+
+    def allocate_producer_id(self) -> tuple[int, int]:
+        raise NotImplementedError("producers get their ids from the shards")

@@ -1,0 +1,121 @@
+"""One process of two, that has every other shard of four: its shards, and the server in front of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from halfmoon.adapters.kafka.server import Server
+from halfmoon.adapters.tcp.round_time import RoundTime
+from halfmoon.cluster.changes import Changes
+from halfmoon.cluster.owners import ShardOwners
+from halfmoon.cluster.placement import coordinator_of
+from halfmoon.cluster.shared import SharedCatalog, tell
+from halfmoon.config.settings import load_settings
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.catalog.owners import OtherNode
+from halfmoon.core.catalog.topics import Topic
+from halfmoon.core.hold import HoldService
+from halfmoon.core.identity import Identity
+from halfmoon.core.kernel import Shard
+from halfmoon.core.live import Live
+from halfmoon.hooks.plugins import load_plugins
+from halfmoon.plugins import BUILT_IN
+from halfmoon.schema import control
+from halfmoon.server.assembly import Sections
+from halfmoon.server.workers.front import Front
+from halfmoon.server.workers.homes import LocalShards
+from halfmoon.services.topic_configs import topic_configs
+from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
+from tests.adapters.rig import FakeLoop
+from tests.core.bench import VirtualClock, sync
+
+if TYPE_CHECKING:
+    from halfmoon.adapters.tcp.core import Core
+
+SHARDS = 4
+HERE = (0, 2)
+"""Shards of this process; the others are the other one's."""
+ME = OtherNode(7, ("me.example", 9_092), "broker-7", ("me.example", 10_911))
+OTHER = OtherNode(9, ("other.example", 9_192), "broker-9", ("other.example", 10_912))
+
+
+def name_in(shard: int, prefix: str = "g") -> str:
+    """A name that this shard coordinates."""
+    return next(name for at in range(100) if coordinator_of(name := f"{prefix}{at}", SHARDS) == shard)
+
+
+class ShardRig:
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.loop = FakeLoop(self.clock)
+        self.settings = settings = load_settings({"log": {"segment_bytes": "1MiB", "low_disk_bytes": 0}}, {}, {})
+        catalog = Catalog(settings, topic_configs(()))
+        Sections(catalog)
+        self.shared = SharedCatalog(catalog)
+        self.changes = Changes(self.shared, SHARDS)
+        self.hold = HoldService(settings.hold)
+        self.live = Live(settings)
+        self.owners = ShardOwners(self.shared, (ME, OTHER), 0, SHARDS)
+        self.plugins = load_plugins(settings, BUILT_IN)
+        self.nodes = {number: self._open(number) for number in HERE}
+        kernels = [node.kernel for node in self.nodes.values()]
+        self.front = Front(self.shared, self.changes, kernels, self.shard(0), self.clock, random.Random(3).randbytes)
+        self.change(self._started)
+        homes = LocalShards(self.front, self.nodes, SHARDS)
+        core: Core = self.front
+        self.server = Server(core, self.nodes[0].services, settings, self.loop, homes=homes)  # type: ignore[arg-type]
+        self.server.round_time = RoundTime(self.loop.call_soon, lambda: 0.0)
+
+    def shard(self, number: int) -> Shard:
+        return Shard(number, Identity(1, "cluster", ME.node_id), self.owners, self.hold, self.live)
+
+    def _open(self, number: int) -> BareNode:
+        fs = FaultyFileSystem(random.Random(number))
+        node = BareNode(fs, self.settings, self.clock, random.Random(number).randbytes, shard=self.shard(number))
+        node.open()
+        for record in tell(self.shared, node.catalog):
+            node.append_control(record)
+        node.use(self.plugins.filters, self.plugins.interceptors, self.plugins.relays)
+        node.groups.allocators = self.plugins.allocators
+        node.start()
+        return node
+
+    def _started(self) -> None:
+        for number in range(SHARDS):
+            generation = self.nodes[number].generation if number in self.nodes else 20 + number
+            self.changes.append_control(control.ShardStarted(number, generation))
+
+    def change(self, work: Callable[[], Any]) -> Any:
+        """A change of the shared catalog, committed at once."""
+        self.changes.begin()
+        made = work()
+        self.front.apply(self.changes.committed(self.shared.version + 1))
+        self.turn()
+        return made
+
+    def topic(self, name: str, partitions: int = 8) -> Topic:
+        """Partition i lies in shard (i + some) modulo 4."""
+        topic: Topic = self.change(lambda: self.front.administration.create_topic(name, partitions))[0]
+        return topic
+
+    def shard_of(self, topic: Topic, index: int) -> int:
+        return self.shared.placements[topic.number][index]
+
+    def turn(self) -> None:
+        self.loop.run()
+        for node in self.nodes.values():
+            node.write()
+            sync(node)
+            node.settle()
+        self.loop.run()
+
+    def pass_time(self, ms: int) -> None:
+        self.clock.now_ms += ms
+        self.hold.expire(self.clock.now_ms)
+        for node in self.nodes.values():
+            node.groups.expire(self.clock.now_ms)
+        self.loop.run_later()
+        self.turn()
