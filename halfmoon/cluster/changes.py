@@ -43,6 +43,11 @@ class Changes:
         """Whether a change is being made."""
         return self._records is not None
 
+    @property
+    def version(self) -> int:
+        """Of what is true here: the change that is being made counts as soon as it has a record."""
+        return self._shared.version + bool(self._records)
+
     def begin(self) -> None:
         """A change begins. The catalog is held, and what was new in it is applied."""
         assert self._records is None
@@ -54,7 +59,7 @@ class Changes:
         self._append(self._records, record)
         for placed in self._placed(record):
             self._append(self._records, placed)
-        return self._shared.version + 1
+        return self.version
 
     def _append(self, records: list[bytes], record: control.Any) -> None:
         self._touched |= self._shared.apply(record)

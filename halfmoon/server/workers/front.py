@@ -31,10 +31,14 @@ if TYPE_CHECKING:
 class FrontTurn:
     """Of all shards together."""
 
-    def __init__(self, kernels: Sequence[Kernel]) -> None:
+    def __init__(self, kernels: Sequence[Kernel], changes: Changes) -> None:
         self._turns = [kernel.turn for kernel in kernels]
-        self.state_position = 0
-        """What is told of the shared catalog is committed."""
+        self._changes = changes
+
+    @property
+    def state_position(self) -> int:
+        """The version of the shared catalog that answers rest on, those to whoever changes it included."""
+        return self._changes.version
 
     @property
     def dirty(self) -> bool:
@@ -90,7 +94,7 @@ class Front:
         self.owners = shard.owners
         self.hold: HoldService = shard.hold
         self.clock = clock
-        self.turn = FrontTurn(kernels)
+        self.turn = FrontTurn(kernels, changes)
         self.log = FrontLog(shared)
         self.administration = TopicAdministration(self.catalog, changes, changes, self.hold, self._live, random_bytes)
         self.features = first.features
@@ -114,6 +118,8 @@ class Front:
             for record in tell(self._shared, kernel.catalog, numbers):
                 kernel.administration.follow(record)
         self.adopt(numbers)
+        for _ in self.catalog.bury():  # the shards' own are taken apart in slices; here is only a list of them
+            pass
 
     def adopt(self, numbers: Collection[int]) -> None:
         """Have the shards' own partitions stand in these topics."""

@@ -21,9 +21,10 @@ from halfmoon.adapters.kafka.produce_codec import FEW
 from halfmoon.core import checking
 from halfmoon.core.records.batches import iter_records
 from halfmoon.core.storage.segment import Sync
+from tests.kafka_messages import made
 
 NOT_LEADER, TIMED_OUT, UNKNOWN = 6, 7, 3
-PRODUCE, FETCH, OFFSETS, METADATA, DESCRIBE = 0, 1, 2, 3, 75
+PRODUCE, FETCH, OFFSETS, METADATA, CREATE, DESCRIBE = 0, 1, 2, 3, 19, 75
 MANY = FEW + 60
 
 
@@ -226,3 +227,21 @@ def test_topics_that_come_and_go(rig: ShardRig, client: RigClient) -> None:
     answer = client.ask(PRODUCE, 9, **producing((0, batch(b"v"))))
     assert results(answer)[0][:2] == (0, UNKNOWN)
     assert all("t" not in node.catalog.by_name for node in rig.nodes.values())
+    assert topic.partitions == []  # taken apart, since it and its partitions know each other
+
+
+def test_a_change_is_answered_when_it_is_committed(rig: ShardRig, client: RigClient) -> None:
+    rig.changes.begin()
+    topics = [made(CREATE, "CreatableTopic", name=name, num_partitions=4, replication_factor=1) for name in ("a", "b")]
+    client.feed(client.encode(CREATE, 5, topics=topics, timeout_ms=1_000, validate_only=False))
+    rig.turn()
+    assert client.frames() == []
+    rig.front.apply(rig.changes.committed(rig.shared.version + 1))
+    rig.turn()
+    (answer,) = client.answers()
+    assert [each.error_code for each in answer.topics] == [0, 0]
+    assert [sorted(node.catalog.by_name) for node in rig.nodes.values()] == [["a", "b"]] * 2
+    rig.changes.begin()
+    answer = client.ask(CREATE, 5, topics=topics, timeout_ms=1_000, validate_only=False)
+    assert [each.error_code for each in answer.topics] == [36, 36]
+    assert rig.changes.records() == []
