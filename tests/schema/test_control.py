@@ -57,6 +57,10 @@ RECORDS: list[control.Any] = [
         ),
         10,
     ),
+    control.ShardBegun(3),
+    control.PartitionsPlaced(7, 2, bytes([0, 15, 3])),
+    control.ShardStarted(3, 9),
+    control.CatalogSeen(1 << 40),
     control.GroupDeleted("g"),
     control.InternalWritten([control.InternalKey("o", "g", "t", 3), control.InternalKey("t", "id")]),
     control.TopicRenamed(7, "renamed.t"),
@@ -107,6 +111,13 @@ def test_the_bytes_of_a_record_are_an_array_that_begins_with_its_tag() -> None:
     view = control.TopicCreated(1, "t", b"i", 2, {}, False, control.Binding(3, [4, 5]))
     assert control.encode(view) == b"\x99\xa5topic\x01\xa1t\xc4\x01i\x02\x80\xc2\x92\x03\x92\x04\x05\xff"
     assert control.encode(control.Relayed([(1, 0, 9)])) == b"\x92\xa7relayed\x91\x93\x01\x00\x09"
+
+
+def test_the_bytes_of_what_shards_remember() -> None:
+    assert control.encode(control.ShardBegun(3)) == b"\x92\xa5shard\x03"
+    assert control.encode(control.PartitionsPlaced(7, 2, b"\0\x0f")) == b"\x94\xa6placed\x07\x02\xc4\x02\0\x0f"
+    assert control.encode(control.ShardStarted(3, 9)) == b"\x93\xadshard-started\x03\x09"
+    assert control.encode(control.CatalogSeen(300)) == b"\x92\xa7catalog\xcd\x01\x2c"
 
 
 def test_the_bytes_of_what_was_written_into_internal_topics() -> None:

@@ -6,9 +6,10 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from tests.kafka_messages import struct_of
 from tests.torture.cast import Actor
 from tests.torture.model import Sent, Violation, short
-from tests.torture.net import Client, LostError, struct_of
+from tests.torture.net import Client, LostError
 from tests.torture.reader import read_all
 
 if TYPE_CHECKING:
