@@ -84,22 +84,21 @@ def _in_order(request: ProduceBody, found: Sequence[Results]) -> Results:
     return [(key, [by_place[key, index].pop(0) for index, _ in batches]) for key, batches in request.topics]
 
 
-class ManyParts(Deferred):
-    """The answer to a request of very many batches: read, and appended, in slices, one shard after the other."""
-
-    __slots__ = ("_ctx", "_homes", "_late", "_request")
+class ManyParts:
+    """A request of very many batches: read, and appended, in slices, one shard after the other."""
 
     def __init__(self, homes: Homes, ctx: Context) -> None:
-        super().__init__()
+        self._answer = Deferred()
         self._homes = homes
         self._ctx = ctx
         self._late: list[LateAnswer] = []
         self._request: ProduceBody | None = None
 
-    def take(self, body: memoryview) -> ManyParts:
+    def take(self, body: memoryview) -> Deferred:
+        """All of it is to be done; returns the answer."""
         peer = self._ctx.peer
         peer.soon(lambda: run_steps(self._take(body), peer.in_thread, self._appended, self._failed, peer.soon))
-        return self
+        return self._answer
 
     def _take(self, body: memoryview) -> Slices[None]:
         """Raises MalformedRequest."""
@@ -115,11 +114,11 @@ class ManyParts(Deferred):
             late.wait()
         whole = _together(self._ctx, self._request, self._late)
         if isinstance(whole, Deferred):
-            whole.then(self.complete)
+            whole.then(self._answer.complete)
         else:
-            self.complete(whole)
+            self._answer.complete(whole)
         self._ctx.peer.go_on()
 
     def _failed(self, error: Exception) -> None:
-        self.complete(Close(str(error)))
+        self._answer.complete(Close(str(error)))
         self._ctx.peer.go_on()
