@@ -39,11 +39,6 @@ class Changes:
         self._failed: BrokerError | None = None
 
     @property
-    def is_open(self) -> bool:
-        """Whether a change is being made."""
-        return self._records is not None
-
-    @property
     def version(self) -> int:
         """Of what is true here: the change that is being made counts as soon as it has a record."""
         return self._shared.version + bool(self._records)

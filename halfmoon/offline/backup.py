@@ -37,7 +37,7 @@ from halfmoon.core.storage.segment import Segment
 from halfmoon.errors import StartError
 from halfmoon.offline.opening import open_segments
 from halfmoon.schema import control
-from halfmoon.schema.snapshot import Snapshot, again
+from halfmoon.schema.snapshot import Snapshot, encode_again
 from halfmoon.services.keyindex import key_file
 
 Progress = Callable[[int, int], None]
@@ -179,7 +179,7 @@ class _Backup:
         report.key_files = self._take_derived(key_file.listed(self._source), report.start, last.start)
         for folder in (FOLDER, index.FOLDER, key_file.FOLDER, clean_files.FOLDER):
             into.sync_directory(folder)
-        snapshot.save(into, again(catalog))
+        snapshot.save(into, encode_again(catalog))
         return report
 
     def _take(self, segment: Segment) -> bool:

@@ -176,7 +176,7 @@ def decode(data: bytes | memoryview) -> Snapshot:
     return ShardSnapshot(*msgspec.structs.astuple(_decoder.decode(found.snapshot)), shard=found.shard)
 
 
-def again(snapshot: Snapshot) -> bytes:
+def encode_again(snapshot: Snapshot) -> bytes:
     """Encode what was decoded."""
     if not isinstance(snapshot, ShardSnapshot):
         return encode(snapshot)

@@ -19,7 +19,7 @@ from halfmoon.core.storage.log_files import segment_path
 from halfmoon.errors import StartError
 from halfmoon.schema import control
 from halfmoon.schema.shards import OWN_QUEUES, OWN_TOPICS, ShardState
-from halfmoon.schema.snapshot import ShardSnapshot, Snapshot, again, decode
+from halfmoon.schema.snapshot import ShardSnapshot, Snapshot, decode, encode_again
 from halfmoon.server.assembly import Sections
 from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
 from halfmoon.testing.node import BareNode
@@ -223,8 +223,8 @@ def test_one_process_writes_what_it_always_wrote(fs: FaultyFileSystem, clock: Vi
     data = snapshot.take(node.catalog, 0, 1)
     assert len(msgspec.msgpack.decode(data)) == len(Snapshot.__struct_fields__)
     assert type(decode(data)) is Snapshot
-    assert again(decode(data)) == data
+    assert encode_again(decode(data)) == data
     shard = open_shard(FaultyFileSystem(random.Random(2)), clock)
     data = snapshot.take(shard.catalog, 0, 1)
     assert type(decode(data)) is ShardSnapshot
-    assert again(decode(data)) == data
+    assert encode_again(decode(data)) == data

@@ -211,12 +211,7 @@ class LateAnswer(Deferred):
             self._ctx.core.when_durable(self._position, self._durable)
 
     def _failed(self, error: Exception) -> None:
-        if isinstance(error, MalformedRequest):
-            self.complete(Close(str(error)))
-        else:
-            # A programmer's error, as one in a handler ends the connection.
-            logger.error("event=request_failed peer=%s", self._ctx.peer.peer_host, exc_info=error)
-            self.complete(Close(f"a batch could not be appended: {error!r}"))
+        self.complete(failed(self._ctx, error))
         self._ctx.peer.go_on()
 
     def _durable(self, error: BrokerError | None) -> None:
@@ -228,3 +223,12 @@ class LateAnswer(Deferred):
             self.complete(self._encoded)
         else:
             self.complete(encode(self._results, self._ctx.api_version))
+
+
+def failed(ctx: Context, error: Exception) -> Close:
+    """What becomes of a connection whose request could not be carried out to its end."""
+    if isinstance(error, MalformedRequest):
+        return Close(str(error))
+    # A programmer's error, as one in a handler ends the connection.
+    logger.error("event=request_failed peer=%s", ctx.peer.peer_host, exc_info=error)
+    return Close(f"a batch could not be appended: {error!r}")

@@ -22,8 +22,6 @@ from halfmoon.adapters.kafka.login import Sasl
 from halfmoon.adapters.kafka.mechanisms import beginner
 from halfmoon.adapters.kafka.registry import Api, ApiTable, offered
 from halfmoon.adapters.kafka.routes import build_routes
-from halfmoon.adapters.kafka.shard_routing import routed
-from halfmoon.adapters.kafka.shards import Homes
 from halfmoon.adapters.kafka.throttling import Throttling
 from halfmoon.adapters.tcp.accepting import Arrival
 from halfmoon.adapters.tcp.access import Access
@@ -45,6 +43,7 @@ from halfmoon.services.quotas.service import CONNECTIONS, Quotas, Throttle
 from halfmoon.services.share.service import ShareService
 
 if TYPE_CHECKING:
+    from halfmoon.adapters.kafka.shards import Homes
     from halfmoon.auth.bearer_exchange import Verifier
 
 
@@ -80,6 +79,8 @@ class Server(Listener):
             apis[each.key] = each
         self.routes = build_routes(apis, self.counters.requests)
         if homes is not None:
+            from halfmoon.adapters.kafka.shard_routing import routed  # few processes have several shards
+
             self.routes = routed(self.routes, homes)
         if access is not None:
             self.routes = guarded(self.routes, (each.key for each in more_apis))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from halfmoon.adapters.kafka.api import api_00_produce
-from halfmoon.adapters.kafka.late_produce import LateAnswer
+from halfmoon.adapters.kafka.late_produce import LateAnswer, failed
 from halfmoon.adapters.kafka.produce_checks import topic_of
 from halfmoon.adapters.kafka.produce_codec import (
     FEW,
@@ -23,7 +23,7 @@ from halfmoon.adapters.kafka.produce_codec import (
     parse,
     parse_in_slices,
 )
-from halfmoon.adapters.kafka.registry import Close, Context, Deferred
+from halfmoon.adapters.kafka.registry import Context, Deferred
 from halfmoon.adapters.kafka.shards import Home, Homes, at, when_all
 from halfmoon.adapters.tcp.steps import run_steps
 
@@ -120,5 +120,5 @@ class ManyParts:
         self._ctx.peer.go_on()
 
     def _failed(self, error: Exception) -> None:
-        self._answer.complete(Close(str(error)))
+        self._answer.complete(failed(self._ctx, error))
         self._ctx.peer.go_on()

@@ -59,9 +59,20 @@ class SharedCatalogDriver:
 
     async def change(self, work: Callable[[], T]) -> T:
         """Have `work` make a change: it sees the catalog as it is, and the records that it appends are one change. What
-        it returns is returned once they are committed. Raises CatalogUnavailableError, and what `work` raises."""
+        it returns is returned once they are committed. Raises CatalogUnavailableError, and what `work` raises.
+
+        A change that was begun is carried out to its end, whoever waits for it: else the catalog would stay held.
+        """
+        return await asyncio.shield(self._change(work))
+
+    async def _change(self, work: Callable[[], T]) -> T:
         async with self._turn:
-            self._take(await self._run(lambda: self._store.begin(self._shared.version)))
+            news = await self._run(lambda: self._store.begin(self._shared.version))
+            try:
+                self._take(news)
+            except BaseException:
+                await self._run(self._store.abandon)
+                raise
             self._changes.begin()
             try:
                 return work()

@@ -213,6 +213,47 @@ def test_a_commit_that_nobody_has_heard_of(path: Path, made: bool) -> None:
     run(scenario)
 
 
+def test_a_change_is_made_though_nobody_waits_for_it_any_more(path: Path) -> None:
+    """And the catalog is let go."""
+
+    async def scenario() -> None:
+        one, other = Process(path), Process(path)
+        other.store.begin(0)
+        change = asyncio.create_task(one.driver.change(one.create("t")))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        change.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await change
+        other.store.abandon()
+        await one.driver.change(one.create("u"))
+        await other.driver.change(other.create("v"))
+        assert other.names() == ["t", "u", "v"]
+        await one.driver.stop()
+        await other.driver.stop()
+
+    run(scenario)
+
+
+def test_what_cannot_be_applied_lets_the_catalog_go(path: Path) -> None:
+    async def scenario() -> None:
+        one, other = Process(path), Process(path)
+        await other.driver.change(other.create("t"))
+
+        def fail(_: set[int]) -> None:
+            raise ValueError("a mistake")
+
+        broken = SharedCatalogDriver(one.store, one.shared, one.changes, fail, one.lost.append)
+        with pytest.raises(ValueError, match="a mistake"):
+            await broken.change(one.create("u"))
+        await other.driver.change(other.create("v"))
+        assert other.names() == ["t", "v"]
+        await broken.stop()
+        await other.driver.stop()
+
+    run(scenario)
+
+
 def test_many_changes_become_a_snapshot(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEPT", 5)
 
