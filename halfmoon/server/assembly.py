@@ -22,23 +22,11 @@ from halfmoon.core.storage.local import LocalStorage
 from halfmoon.core.storage.storage import MakeStorage
 from halfmoon.plugins.store.delay.state import CancelsState
 from halfmoon.plugins.store.retry.state import NackedState
-from halfmoon.services.acls.service import AccessRules
-from halfmoon.services.acls.state import AclsState
-from halfmoon.services.audit.service import Audit
+from halfmoon.server.common import Common, CommonSections
 from halfmoon.services.audit.topic import AuditTopic
 from halfmoon.services.cleaner.service import Cleaner
 from halfmoon.services.common.keys import finds_keys
 from halfmoon.services.common.services import Services
-from halfmoon.services.configs.broker_configs import BrokerConfigs
-from halfmoon.services.configs.client_metrics import ClientMetrics
-from halfmoon.services.configs.dynamic import DynamicConfigs
-from halfmoon.services.configs.group_configs import GroupConfigs
-from halfmoon.services.configs.name_server import NameServerConfigs
-from halfmoon.services.configs.state import ConfigsState
-from halfmoon.services.credentials.node_key import NodeKey
-from halfmoon.services.credentials.state import CredentialsState
-from halfmoon.services.credentials.tokens import DelegationTokens, TokenLimits
-from halfmoon.services.credentials.users import Users
 from halfmoon.services.groups.building import build_coordination
 from halfmoon.services.groups.consumer.settings import GroupOverrides
 from halfmoon.services.groups.journal import GroupJournal
@@ -49,8 +37,6 @@ from halfmoon.services.internal_topics.service import InternalTopics
 from halfmoon.services.internal_topics.state import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, InternalTopicsState
 from halfmoon.services.keyindex.messages import Messages
 from halfmoon.services.keyindex.service import KeyIndex
-from halfmoon.services.quotas.service import Quotas
-from halfmoon.services.quotas.state import QuotasState
 from halfmoon.services.scrubber.service import Scrubber
 from halfmoon.services.share.dead_letters import DeadLetters
 from halfmoon.services.share.delivery import ShareDelivery
@@ -75,7 +61,8 @@ class Sections:
     """Every section of the catalog, in the order in which records are applied to them. What is to be written into
     Kafka's internal topics is noted before the others change: it must see what a record takes away."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, common: CommonSections | None = None) -> None:
+        """`common`: where they are sections of another catalog, which several share."""
         self.groups = GroupsState(catalog)
         self.nacked = NackedState(catalog)
         self.groups.on_commit.append(self.nacked.committed)
@@ -83,20 +70,18 @@ class Sections:
         self.cancels = CancelsState(catalog)
         self.transactions = TransactionsState(self.groups)
         self.internal_topics = InternalTopicsState(catalog, self.groups, self.transactions)
-        self.configs = ConfigsState(catalog.topic_configs)
-        self.quotas = QuotasState()
-        self.acls = AclsState()
-        self.credentials = CredentialsState()
+        self.common = known = common or CommonSections(catalog.topic_configs)
+        self.configs, self.quotas, self.acls, self.credentials = known.all
         self.share = ShareState(catalog)
         catalog.register(
             (
                 self.internal_topics, self.transactions, self.groups, self.nacked, self.attempts, self.cancels,
-                self.configs, self.quotas, self.acls, self.credentials, self.share,
+                *(self.common.all if common is None else ()), self.share,
             )
         )  # fmt: skip
         catalog.ends = self.transactions
         catalog.topic_defaults = self.configs.topic_defaults
-        self.configs.on_topic_defaults = catalog.resolve_topics
+        self.configs.on_topic_defaults.append(catalog.resolve_topics)
 
 
 class Node:
@@ -114,20 +99,26 @@ class Node:
         more_topic_configs: Sequence[OfFeature] = (),
         storage: MakeStorage = LocalStorage,
         shard: Shard | None = None,
+        common: Common | None = None,
     ) -> None:
         """`random_bytes(n)` makes ids of clusters, topics and members. `off`: names of features that do nothing, beside
         those that the settings switch off; what the log says of them stays. `more_topic_configs`: those that plugins
-        offer. `storage` and `shard`: as of Kernel. Raises StartError."""
+        offer. `storage` and `shard`: as of Kernel. `common`: of a shard, which has none of its own. Raises
+        StartError."""
         self.off = off = {*off, *settings.services.off()}
         """Names of the services and other features that are off."""
         table = topic_configs(off, more_topic_configs)
         self.kernel = kernel = Kernel(
             fs, settings, clock, random_bytes, logger=logger, topic_configs=table, storage=storage, shard=shard
         )
-        self.state = state = Sections(kernel.catalog)
+        self.state = state = Sections(kernel.catalog, None if common is None else common.state)
         log, catalog, appender, turn, live = kernel.log, kernel.catalog, kernel.appender, kernel.turn, kernel.live
         reader, relays, timers, logger = kernel.partition_reader, kernel.relays, kernel.timers, kernel.logger
-        self.group_configs = GroupConfigs(state.configs, appender, live, off)
+        self._has_common = common is None
+        self.common = common = common or Common(
+            state.common, appender, live, kernel.topic_configs, clock, timers, fs, random_bytes, logger, off
+        )
+        self.group_configs = common.group_configs
         self.group_names = GroupNames()
         self.group_names.also_remember(lambda: self.state.nacked.nacked)
         coordination = build_coordination(
@@ -143,27 +134,14 @@ class Node:
         self.transactions = TransactionService(
             state.transactions, endings, prepared, log, appender, timers, clock, live, logger
         )
-        self.dynamic_configs = DynamicConfigs(
-            state.configs, appender, live, BrokerConfigs(kernel.topic_configs, off), self.group_configs, logger
-        )
-        self.client_metrics = ClientMetrics(state.configs, appender)
-        self.name_server_configs = NameServerConfigs(state.configs, appender)
-        self.quotas = Quotas(state.quotas, appender, clock, live)
-        self.acls = AccessRules(state.acls, appender, obeyed=settings.security.authorizes(settings.listeners))
-        self.node_key = NodeKey(fs, random_bytes)
-        self.users = Users(state.credentials, appender, self.node_key, random_bytes, fs.exposed)
-        tokens = settings.security.tokens
-        self.tokens = DelegationTokens(
-            state.credentials, appender, clock, timers, self.node_key, random_bytes, self.users.is_disabled,
-            TokenLimits(tokens.enable, tokens.lifetime_ms, tokens.renew_ms), logger,
-        )  # fmt: skip
-        security = settings.security
-        audits, to_topic = security.audits(settings.listeners), security.audits_to_topic(settings.listeners)
-        self.audit = Audit(security.audit.level, clock) if audits else None
+        self.dynamic_configs, self.quotas, self.acls = common.dynamic_configs, common.quotas, common.acls
+        self.users, self.tokens, self.node_key, self.audit = common.users, common.tokens, common.node_key, common.audit
+        to_topic = settings.security.audits_to_topic(settings.listeners)
         self.audit_topic = AuditTopic(
-            catalog, appender, kernel.administration, relays, clock, logger, is_written=to_topic
+            catalog, appender, kernel.administration, relays, clock, logger,
+            is_written=to_topic and self._has_common,
         )  # fmt: skip
-        if self.audit is not None and to_topic:
+        if self.audit is not None and to_topic and self._has_common:
             self.audit.sinks = (self.audit_topic,)
         self.key_index = KeyIndex(log, catalog, turn, reader, relays)
         self.messages = Messages(self.key_index, catalog, reader)
@@ -190,16 +168,11 @@ class Node:
         offered: dict[str, tuple[object, ...]] = {
             "groups": (self.group_names, self.groups),
             "transactions": (self.transactions,),
-            "configs": (self.group_configs, self.dynamic_configs, self.client_metrics, self.name_server_configs),
-            "quotas": (self.quotas,),
-            "acls": (self.acls,),
-            "credentials": (self.users, self.tokens),
+            **dict(common.services()),
             "keyindex": (self.messages,),
             "share": (self.shares,),
         }
         offered["internal_topics"] = (self.internal_topics,)
-        if self.audit is not None:
-            offered["audit"] = (self.audit,)
         self.services = Services(each for name, services in offered.items() if name not in off for each in services)
         """What requests are answered with."""
 
@@ -208,10 +181,7 @@ class Node:
 
     def _features(self) -> list[Feature]:
         return [
-            self.dynamic_configs.feature(),
-            self.quotas.feature(),
-            self.users.feature(),
-            self.tokens.feature(),
+            *(self.common.features() if self._has_common else ()),
             self.groups.feature(),
             self.transactions.feature(),
             self.shares.feature(),

@@ -21,11 +21,22 @@ from halfmoon.core.storage.fetch_buffers import FetchBuffers
 from halfmoon.core.storage.storage import Frames, Place, Read, WriteSide
 from halfmoon.core.topic_administration import TopicAdministration
 from halfmoon.core.transactions.aborted import Aborted
-from halfmoon.core.turn import Turn
 from halfmoon.errors import BrokerError, Fault
 
 Answered = Callable[[BrokerError | None], None]
 """Called once, with None or with why it will never be."""
+
+
+class LogTurn(Protocol):
+    """Of core/turn.Turn, or of several together."""
+
+    @property
+    def dirty(self) -> bool: ...
+    @property
+    def state_position(self) -> int: ...
+    @property
+    def durable_position(self) -> int: ...
+    def refusal(self) -> BrokerError: ...
 
 
 class Core(Protocol):
@@ -36,7 +47,6 @@ class Core(Protocol):
     topic_configs: TopicConfigs
     owners: Owners
     hold: HoldService
-    turn: Turn
     log: WriteSide
     fetch_buffers: FetchBuffers
     clock: Clock
@@ -45,6 +55,8 @@ class Core(Protocol):
     on_handled: Callable[[], None]
     on_fetched: tuple[Callable[[str, int, int], None], ...]
 
+    @property
+    def turn(self) -> LogTurn: ...
     @property
     def settings(self) -> Settings: ...
     @property

@@ -34,7 +34,7 @@ class ConfigsState(CatalogSection):
         self._topic_configs = topic_configs
         self.configs: dict[tuple[str, str], dict[str, str]] = {}
         """(kind, name) → overrides; never empty."""
-        self.on_topic_defaults: Callable[[], None] = lambda: None
+        self.on_topic_defaults: list[Callable[[], object]] = []
         """Called when the defaults of topics have changed by a record."""
         self._node: dict[str, str] = {}
         self._topics: dict[str, str] = {}
@@ -82,7 +82,8 @@ class ConfigsState(CatalogSection):
             before = self._topics
             self._node_changed()
             if self._topics != before:
-                self.on_topic_defaults()
+                for changed in self.on_topic_defaults:
+                    changed()
 
     def save(self, slot: str) -> object:
         return [(kind, name, configs) for (kind, name), configs in self.configs.items()]

@@ -26,7 +26,6 @@ from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.schema import control
 from halfmoon.server.assembly import Sections
-from halfmoon.server.build import build
 from halfmoon.server.workers.front import Front
 from halfmoon.server.workers.homes import LocalShards
 from halfmoon.services.topic_configs import topic_configs
@@ -52,8 +51,6 @@ def name_in(shard: int, prefix: str = "g") -> str:
 
 class ShardRig:
     def __init__(self) -> None:
-        if build() == "compiled":
-            pytest.skip("pure: compiled code takes a log's own Turn and nothing else, and nothing starts a front yet")
         self.clock = VirtualClock()
         self.loop = FakeLoop(self.clock)
         self.settings = settings = load_settings({"log": {"segment_bytes": "1MiB", "low_disk_bytes": 0}}, {}, {})
