@@ -16,6 +16,7 @@ from inspect import isgeneratorfunction
 from typing import Any
 
 from halfmoon.adapters.kafka import refusals, spread_produce
+from halfmoon.adapters.kafka.by_partition import by_partition, log_dirs
 from halfmoon.adapters.kafka.guards import Handler, Named, called, itself
 from halfmoon.adapters.kafka.protocol import RESPONSES, Slices
 from halfmoon.adapters.kafka.refusals import Refused, at_the_top, joined, result
@@ -154,15 +155,18 @@ WAYS: Mapping[int, Way] = {
     14: _BY_GROUP,
     15: each_at_coordinator("groups", itself, "groups", _DESCRIBED),
     16: everywhere("groups"),
+    21: by_partition(),
     22: _init_producer_id,
     24: _add_partitions,
     25: _BY_TRANSACTIONAL_ID,
     26: _BY_TRANSACTIONAL_ID,
     28: at_coordinator("group_id", refusals.TXN_OFFSETS_NOT_COMMITTED),
+    35: log_dirs,
     42: each_at_coordinator(
         "groups_names", itself, "results", result(lambda response: response.DeletableGroupResult, "group_id")
     ),
     47: _BY_GROUP,
+    61: by_partition("partition_indexes", None),
     65: each_at_coordinator(
         "transactional_ids", itself, "transaction_states",
         result(lambda response: response.TransactionState, "transactional_id"),

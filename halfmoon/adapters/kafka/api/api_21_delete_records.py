@@ -10,7 +10,7 @@ from typing import Any
 
 from halfmoon.adapters.kafka.durable import each_of, tells_state
 from halfmoon.adapters.kafka.errors import code_of
-from halfmoon.adapters.kafka.lookup import changeable, partition_of
+from halfmoon.adapters.kafka.lookup import changeable, check_owner, partition_of
 from halfmoon.adapters.kafka.protocol import DeleteRecordsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError, Fault
@@ -47,6 +47,7 @@ def handle(ctx: Context, request: Any) -> Slices[object]:
             results.append(result)
             try:
                 partition = partition_of(changeable(ctx.core, topic.name), wanted.partition_index)
+                check_owner(ctx.core, partition)
                 if wanted.offset < HIGH_WATERMARK:
                     raise BrokerError(Fault.OFFSET_OUT_OF_RANGE)
                 result.low_watermark, _ = ctx.core.administration.delete_records(partition, wanted.offset)

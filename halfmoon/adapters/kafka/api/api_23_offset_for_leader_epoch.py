@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from halfmoon.adapters.kafka.errors import code_of
-from halfmoon.adapters.kafka.lookup import check_leader_epoch, end_of_epoch, partition_of, topic_named
+from halfmoon.adapters.kafka.lookup import check_leader_epoch, check_owner, end_of_epoch, partition_of, topic_named
 from halfmoon.adapters.kafka.protocol import OffsetForLeaderEpochResponse, Slices
 from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError
@@ -32,6 +32,7 @@ def _end_of_epoch(ctx: Context, name: str, wanted: Any) -> Any:
     result = _TopicResult.EpochEndOffset(error_code=0, partition=wanted.partition, leader_epoch=-1, end_offset=-1)
     try:
         partition = partition_of(topic_named(ctx.core, name), wanted.partition)
+        check_owner(ctx.core, partition)
         check_leader_epoch(ctx.core, partition, wanted.current_leader_epoch)
         result.leader_epoch, result.end_offset = end_of_epoch(ctx.core, partition, wanted.leader_epoch)
     except BrokerError as error:

@@ -14,8 +14,8 @@ from halfmoon.adapters.kafka.protocol import AlterReplicaLogDirsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError
 
-LOG_DIR_NOT_FOUND = 57
-"""Error code that only this API has."""
+REPLICA_NOT_AVAILABLE, LOG_DIR_NOT_FOUND = 9, 57
+"""Error codes that only this API has."""
 
 _Topic = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 
@@ -37,7 +37,7 @@ def handle(ctx: Context, request: Any) -> Slices[object]:
 
 def _verdict(ctx: Context, name: str, index: int) -> int:
     try:
-        partition_of(ctx.core.catalog.topic(name), index)
+        partition = partition_of(ctx.core.catalog.topic(name), index)
     except BrokerError as error:
         return code_of(error)
-    return NONE
+    return NONE if ctx.core.owners.owner_of(partition) == ctx.core.node_id else REPLICA_NOT_AVAILABLE

@@ -1,7 +1,8 @@
 """DescribeLogDirs (35): how many bytes each partition holds, and how full the disk is.
 
 There is one data directory and one commitlog in it, so a partition's size is the sum of its batches, not of files.
-Topics null = all, internal ones included; partitions that do not exist are left out of the answer, as in Kafka.
+Topics null = all, internal ones included; partitions that do not exist, or lie with another node, are left out of the
+answer, as in Kafka.
 Version 5 says whether a directory is cordoned, closed to new partitions (KIP-1066): the only one is not.
 """
 
@@ -14,6 +15,7 @@ from typing import Any
 
 from halfmoon.adapters.kafka.protocol import DescribeLogDirsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context
+from halfmoon.core.catalog.topics import RemotePartition, Topic
 
 _Result = DescribeLogDirsResponse.DescribeLogDirsResult
 _Topic = _Result.DescribeLogDirsTopic
@@ -37,22 +39,24 @@ def _topics(ctx: Context, asked: Any) -> Slices[list[Any]]:
     found = []
     if asked is None:
         for topic in ctx.core.catalog.topics():
-            found.append((yield from _described(topic, range(len(topic.partitions)))))
+            found += yield from _described(topic, range(len(topic.partitions)))
             yield
         return found
     for entry in asked:
         named = ctx.core.catalog.topic(entry.topic)
         if named is not None:
             indexes = sorted({index for index in entry.partitions if 0 <= index < len(named.partitions)})
-            if indexes:
-                found.append((yield from _described(named, indexes)))
+            found += yield from _described(named, indexes)
         yield
     return found
 
 
-def _described(topic: Any, indexes: Sequence[int]) -> Slices[Any]:
+def _described(topic: Topic, indexes: Sequence[int]) -> Slices[list[Any]]:
+    """The topic; nothing where none of these partitions lies here."""
     partitions = []
     for index in indexes:
+        if isinstance(topic.partitions[index], RemotePartition):
+            continue
         partitions.append(
             _Topic.DescribeLogDirsPartition(
                 partition_index=index,
@@ -62,7 +66,7 @@ def _described(topic: Any, indexes: Sequence[int]) -> Slices[Any]:
             )
         )
         yield
-    return _Topic(name=topic.name, partitions=partitions)
+    return [_Topic(name=topic.name, partitions=partitions)] if partitions else []
 
 
 def _disk(directory: Path) -> tuple[int, int]:

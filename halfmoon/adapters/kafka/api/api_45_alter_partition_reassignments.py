@@ -1,6 +1,6 @@
-"""AlterPartitionReassignments (45): a partition stays where it is, on the only node (KIP-455).
+"""AlterPartitionReassignments (45): a partition stays where it is, on one node (KIP-455).
 
-To be on this node alone is true already, so it is done at once. Anything else is refused, and there never is a
+To be on that node alone is true already, so it is done at once. Anything else is refused, and there never is a
 reassignment that could be cancelled (replicas null). Version 1 may forbid a change of the replication factor, which
 there is none of either way.
 
@@ -54,4 +54,4 @@ def _check(core: Core, name: str, index: int, replicas: list[int] | None) -> Non
         raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION, f"no such partition: {name}-{index}")
     if replicas is None:
         raise BrokerError(Fault.NO_REASSIGNMENT_IN_PROGRESS)
-    check_assignments([replicas], core.node_id)
+    check_assignments([replicas], core.owners.owner_of(topic.partitions[index]))

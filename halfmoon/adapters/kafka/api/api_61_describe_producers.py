@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE, code_of
-from halfmoon.adapters.kafka.lookup import changeable, partition_of
+from halfmoon.adapters.kafka.lookup import changeable, check_owner, partition_of
 from halfmoon.adapters.kafka.protocol import DescribeProducersResponse, Slices
 from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError
@@ -35,6 +35,7 @@ def _partition(ctx: Context, topic: str, index: int) -> Slices[object]:
     result = _Topic.PartitionResponse(partition_index=index, error_code=NONE, error_message=None, active_producers=[])
     try:
         partition = partition_of(changeable(ctx.core, topic), index)
+        check_owner(ctx.core, partition)
     except BrokerError as error:
         result.error_code, result.error_message = code_of(error), error.message
         return result
