@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from halfmoon.adapters.kafka.current_leader import CurrentLeader
 from halfmoon.kafka_wire import primitives as wire
 from halfmoon.services.share.share_partition import Acquired
 
@@ -38,6 +39,8 @@ class SharedPart(Struct):
     slices: Sequence[Buffer] = ()
     size: int = 0
     acquired: Sequence[Acquired] = ()
+    leader: CurrentLeader | None = None
+    """The other node that leads it, where it was asked for in vain."""
 
 
 def encode(
@@ -49,6 +52,7 @@ def encode(
     head += _text(message)
     head += _INT32.pack(lock_ms)
     head += wire.encode_array_size(len(topics), True)
+    leaders: list[CurrentLeader] = []
     for topic_id, parts in topics.items():
         head += topic_id
         head += wire.encode_array_size(len(parts), True)
@@ -57,7 +61,11 @@ def encode(
             head += _text(part.message)
             head += _ERROR.pack(part.acknowledge_code)
             head += _text(part.acknowledge_message)
-            head += _LEADER.pack(0, 0, 0)
+            if part.leader is None:
+                head += _LEADER.pack(0, 0, 0)
+            else:
+                head += _LEADER.pack(part.leader.node.node_id, part.leader.epoch, 0)
+                leaders.append(part.leader)
             head += wire.encode_array_size(part.size, True)
             if part.size:
                 out.append(head)
@@ -68,9 +76,18 @@ def encode(
                 head += _ACQUIRED.pack(first, end - 1, deliveries, 0)
             head += b"\x00"
         head += b"\x00"
-    head += b"\x01\x00"  # no nodes, no tagged fields
+    head += _endpoints(leaders) if leaders else b"\x01"
+    head += b"\x00"
     out.append(head)
     return out
+
+
+def _endpoints(leaders: Sequence[CurrentLeader]) -> bytes:
+    nodes = {leader.node.node_id: leader.node.kafka for leader in leaders}
+    found = [wire.encode_array_size(len(nodes), True)]
+    for node_id, (host, port) in nodes.items():
+        found += [_INT32.pack(node_id), wire.encode_string(host, True), _INT32.pack(port), b"\x00\x00"]
+    return b"".join(found)
 
 
 def _text(text: str | None) -> bytes:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
-from halfmoon.adapters.kafka.errors import TOPIC_AUTHORIZATION_FAILED, code_of
-from halfmoon.adapters.kafka.lookup import partition_of
+from halfmoon.adapters.kafka.current_leader import CurrentLeader, current_leader
+from halfmoon.adapters.kafka.errors import TOPIC_AUTHORIZATION_FAILED, code, code_of
+from halfmoon.adapters.kafka.lookup import check_owner, partition_of
 from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.steps import Pauses
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.services.share.delivery import ShareDelivery
 from halfmoon.services.share.options import Options
 from halfmoon.services.share.parts import Part
 from halfmoon.services.share.service import ShareService
@@ -32,6 +36,37 @@ class Outcome(NamedTuple):
 
 
 DONE = Outcome(0, None)
+NOT_LEADER = code(Fault.NOT_LEADER_OR_FOLLOWER)
+
+
+class Ledger(NamedTuple):
+    """Where it stands what groups do with a partition: the log, and what gives its records out."""
+
+    core: Core
+    delivery: ShareDelivery
+
+
+class Ledgers(Protocol):
+    """Those of all partitions that a session may be about."""
+
+    def of(self, partition: Partition) -> Ledger:
+        """Of a partition that this node owns."""
+        ...
+
+    def check_name(self, group: str) -> None:
+        """Raises BrokerError if it is known here that a group of another kind has the name."""
+        ...
+
+
+class OneLedger:
+    """This broker has one log."""
+
+    def __init__(self, core: Core, shares: ShareService) -> None:
+        self._ledger = Ledger(core, shares.delivery)
+        self.check_name = shares.check_name
+
+    def of(self, _partition: Partition) -> Ledger:
+        return self._ledger
 
 
 def id_of(field: Any) -> bytes:
@@ -55,22 +90,28 @@ def refusal(ctx: Context, partition: Partition) -> Outcome | None:
     return None
 
 
+def leaders_of(core: Core, keys: Iterable[Key]) -> dict[Key, CurrentLeader]:
+    """Who leads these partitions, which other nodes own."""
+    found = {key: current_leader(core, core.catalog.topic_by_id(key[0]), key[1]) for key in keys}
+    return {key: leader for key, leader in found.items() if leader is not None}
+
+
 class Acknowledging:
-    """The acknowledgements of one request: what became of them, and the log position to wait for before saying so."""
+    """The acknowledgements of one request: what became of them, and which logs to wait for before saying so."""
 
     def __init__(
-        self, ctx: Context, shares: ShareService, group: str, member: str, options: Options, *, may_renew: bool
+        self, ctx: Context, ledgers: Ledgers, group: str, member: str, options: Options, *, may_renew: bool
     ) -> None:
         self._ctx = ctx
         self._core = ctx.core
-        self._shares = shares
+        self._ledgers = ledgers
         self._group = group
         self._member = member
         self._options = options
         self._may_renew = may_renew
-        self.position: int | None = None
         self.outcomes: dict[Key, Outcome] = {}
-        self.written: list[Key] = []
+        self._written: dict[int, tuple[Core, int, list[Key]]] = {}
+        """By log: up to where, and what is written there."""
 
     def take(self, topics: Any) -> Pauses[None]:
         """Acknowledge what is said of each partition, in slices: all of one partition at one moment, or nothing."""
@@ -86,22 +127,26 @@ class Acknowledging:
         try:
             self._known(key)
             said = yield from self._said(batches)
-            position = self._shares.delivery.acknowledge(self._known(key), self._member, said, self._options)
+            part, (core, delivery) = self._known(key)
+            position = delivery.acknowledge(part, self._member, said, self._options)
         except BrokerError as error:
             return Outcome.of(error)
         if position:
-            self.position = position
-            self.written.append(key)
+            _, _, keys = self._written.get(id(core), (core, 0, []))
+            keys.append(key)
+            self._written[id(core)] = core, position, keys
         return DONE
 
-    def _known(self, key: Key) -> Part:
+    def _known(self, key: Key) -> tuple[Part, Ledger]:
         """Raises BrokerError."""
         partition = find(self._core, key)
         self._ctx.check("read", "topic", partition.topic.name)
-        part = self._shares.delivery.parts.known(self._group, partition)
+        check_owner(self._core, partition)
+        ledger = self._ledgers.of(partition)
+        part = ledger.delivery.parts.known(self._group, partition)
         if part is None:
             raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
-        return part
+        return part, ledger
 
     def _said(self, batches: Any) -> Pauses[list[Stretch]]:
         """Raises BrokerError."""
@@ -114,10 +159,24 @@ class Acknowledging:
                 yield
         return (yield from stretches_of(given, self._options.terms))
 
-    def failed(self, error: Exception) -> None:
-        """What was written is not in the log."""
-        for key in self.written:
-            self.outcomes[key] = Outcome.of(error)
+    @property
+    def waits(self) -> bool:
+        """Whether something was written."""
+        return bool(self._written)
+
+    def when_durable(self, told: Callable[[], None]) -> None:
+        """Call back once the outcomes say what is durable: each log may fail for itself."""
+        waiting = set(self._written)
+
+        def durable(log: int, keys: list[Key], error: BrokerError | None) -> None:
+            if error is not None:
+                self.outcomes.update(dict.fromkeys(keys, Outcome.of(error)))
+            waiting.remove(log)
+            if not waiting:
+                told()
+
+        for log, (core, position, keys) in list(self._written.items()):
+            core.when_durable(position, partial(durable, log, keys))
 
 
 def has_acknowledgements(topics: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
 from typing import Protocol
 
 from halfmoon.core.metrics import Family, Put
@@ -17,7 +16,7 @@ class Shares(Protocol):
     """What is read (service.ShareService)."""
 
     @property
-    def sessions(self) -> Sized: ...
+    def session_count(self) -> int: ...
     @property
     def dead_letters(self) -> DeadLetters: ...
 
@@ -34,6 +33,6 @@ FAMILIES = (
 
 
 def read(shares: Shares, put: Put) -> None:
-    put("halfmoon_share_sessions", len(shares.sessions))
+    put("halfmoon_share_sessions", shares.session_count)
     put("halfmoon_share_dead_letters_total", shares.dead_letters.written, "written")
     put("halfmoon_share_dead_letters_total", shares.dead_letters.unwritten, "unwritten")

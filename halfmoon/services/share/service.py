@@ -2,12 +2,17 @@
 
 What happens to records is `delivery`; dead letters are written by `dead_letters`. Whether another kind of group has a
 name is asked of groups.names, the one thing that is known here of other groups.
+
+Where several logs share topics there is one of these for each. What a group does with a partition stands in the log of
+the partition; who its members are, and that it exists, in the log that coordinates it. Sessions may be about partitions
+of several: those of one process have them in common (`join`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from halfmoon.core.append import Appender
 from halfmoon.core.catalog.catalog import Catalog
@@ -22,13 +27,20 @@ from halfmoon.services.share import metrics
 from halfmoon.services.share.dead_letters import DeadLetters
 from halfmoon.services.share.delivery import ShareDelivery
 from halfmoon.services.share.membership import HeartbeatRequest, HeartbeatResponse, ShareGroup, ShareMembers, Topics
-from halfmoon.services.share.sessions import ShareSession
+from halfmoon.services.share.sessions import ShareSession, ShareSessions
 from halfmoon.services.share.state import ShareState
 
 GROUP_TYPE = "share"
 EMPTY = "Empty"
 AGAIN_MS = 1_000
 """Where it cannot be written down that a member is gone, it is tried again after so long."""
+
+
+class Progress(NamedTuple):
+    """Of a group in a partition: from where on it has not finished, and how many records that are."""
+
+    start: int
+    lag: int
 
 
 class ShareService:
@@ -59,6 +71,12 @@ class ShareService:
         self._clock = clock
         self._names = names
         self.members = ShareMembers(self._save_epoch, max_size)
+        self._deliveries: Sequence[ShareDelivery] = (delivery,)
+        """Of all logs that have the sessions in common."""
+        self._counts_sessions = True
+        self._is_whole = True
+        """This log has everything that groups do; where it is one of several, a group may be coordinated elsewhere."""
+        self._on_member_gone: Callable[[str, str], None] = _nobody_else
         self._saved_at = 0
         """Where the last epoch of a group is written down."""
         names.register(self)
@@ -79,11 +97,35 @@ class ShareService:
         """Take up what the log remembers of groups. Called once, before the first request."""
         self.members.restore(self._state.epochs)
 
+    def join(
+        self,
+        sessions: ShareSessions,
+        deliveries: Sequence[ShareDelivery],
+        on_member_gone: Callable[[str, str], None],
+        *,
+        counts_sessions: bool,
+    ) -> None:
+        """This is one of several logs: those of this process have these sessions in common, which one of them counts.
+        `on_member_gone` tells the others of a member that was silent for too long. Once, before the first request."""
+        self.sessions = self._parts.sessions = sessions
+        self._deliveries = deliveries
+        self._on_member_gone = on_member_gone
+        self._counts_sessions = counts_sessions
+        self._is_whole = False
+
     # -- sessions ------------------------------------------------------------------------------------------------------
+
+    @property
+    def session_count(self) -> int:
+        return len(self.sessions) if self._counts_sessions else 0
 
     def end_session(self, session: ShareSession) -> None:
         self.sessions.end(session)
-        self.delivery.release(session.group, session.member)
+        self._release(session.group, session.member)
+
+    def _release(self, group: str, member: str) -> None:
+        for delivery in self._deliveries:
+            delivery.release(group, member)
 
     def drop(self, owner: object) -> None:
         """A connection is gone, and its sessions with it."""
@@ -94,7 +136,7 @@ class ShareService:
         session = self.sessions.get(group, member)
         if session is not None:
             self.sessions.end(session)
-        self.delivery.release(group, member)
+        self._release(group, member)
 
     # -- membership ----------------------------------------------------------------------------------------------------
 
@@ -126,7 +168,15 @@ class ShareService:
         acknowledges by another (ShareSessionCache knows of no membership, either)."""
         self.members.leave(group, member, self._topics())
         if self.sessions.get(group, member) is None:
-            self.delivery.release(group, member)
+            self._release(group, member)
+        return self._saved_at
+
+    def make(self, group: str) -> int:
+        """There is such a group from now on, also if it never has a member; returns the log position to wait for.
+        Raises BrokerError."""
+        if group not in self._state.epochs:
+            self._save_epoch(group, 0)
+            self.members.restore({group: 0})
         return self._saved_at
 
     def group(self, name: str) -> ShareGroup | None:
@@ -143,6 +193,7 @@ class ShareService:
         self.delivery.expire(mono_ms)
         for group, member in self.members.expire(self._topics(), mono_ms, AGAIN_MS):
             self.member_gone(group, member)
+            self._on_member_gone(group, member)
 
     # -- operators -----------------------------------------------------------------------------------------------------
 
@@ -179,7 +230,24 @@ class ShareService:
 
     def exists(self, group: str) -> bool:
         state = self._state
-        return group in state.epochs or group in state.delivery_states
+        return group in state.epochs or (self._is_whole and group in state.delivery_states)
+
+    def forget_group(self, group: str) -> int:
+        """The group, which is coordinated by another log, is deleted; returns the log position to wait for. Raises
+        BrokerError."""
+        if group not in self._state.delivery_states:
+            return 0
+        position = self._appender.append_control(control.GroupDeleted(group))
+        self.delivery.forget(self._parts.of_group(group))
+        return position
+
+    def progress(self, group: str, partition: Partition) -> Progress | None:
+        """None where the group has never looked at the partition."""
+        part = self._parts.seen(group, partition)
+        if part is None:
+            return None
+        start = max(part.start, partition.start_offset)
+        return Progress(start, max(0, partition.high_watermark - start - part.finished_above))
 
     def looked_at(self, group: str) -> list[Partition]:
         """The partitions of which the group knows something."""
@@ -193,7 +261,7 @@ class ShareService:
             return []
         state = self._state
         found = []
-        for name in sorted({*state.epochs, *state.delivery_states}):
+        for name in sorted({*state.epochs, *(state.delivery_states if self._is_whole else ())}):
             group = self.members.groups.get(name)
             described = EMPTY if group is None else group.state
             found.append(GroupListing(name, GROUP_TYPE, described, GROUP_TYPE))
@@ -214,3 +282,7 @@ class ShareService:
         """Raises BrokerError if a group of another kind has that name."""
         if not self.exists(group) and self._names.taken_by_another(group, self):
             raise BrokerError(Fault.GROUP_ID_NOT_FOUND, f"Group {group} is not a share group.")
+
+
+def _nobody_else(_group: str, _member: str) -> None:
+    """All that the member holds is known here."""

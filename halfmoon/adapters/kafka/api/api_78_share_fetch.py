@@ -23,10 +23,22 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halfmoon.adapters.kafka.errors import code, code_of
+from halfmoon.adapters.kafka.lookup import check_owner
 from halfmoon.adapters.kafka.protocol import Slices, decode_request_slices
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.kafka.share_codec import Buffer, SharedPart, encode
-from halfmoon.adapters.kafka.share_groups import Acknowledging, Outcome, find, has_acknowledgements, id_of, refusal
+from halfmoon.adapters.kafka.share_groups import (
+    NOT_LEADER,
+    Acknowledging,
+    Ledgers,
+    OneLedger,
+    Outcome,
+    find,
+    has_acknowledgements,
+    id_of,
+    leaders_of,
+    refusal,
+)
 from halfmoon.core.hold import Held
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.common.leaving_out import LeavingOut
@@ -37,6 +49,7 @@ from halfmoon.services.share.share_partition import Demand
 
 if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Partition
+    from halfmoon.services.share.delivery import ShareDelivery
     from halfmoon.services.share.parts import Part
 
 log = logging.getLogger("halfmoon.kafka")
@@ -47,10 +60,14 @@ EXACTLY = 1
 
 
 def handle(ctx: Context, body: memoryview) -> Slices[object]:
+    return fetch(ctx, body, OneLedger(ctx.core, ctx.services.get(ShareService)))
+
+
+def fetch(ctx: Context, body: memoryview, ledgers: Ledgers) -> Slices[object]:
     request = yield from decode_request_slices(78, ctx.api_version, body)
     ctx.limit_fetch(request)
     try:
-        call = Call(ctx, request)
+        call = Call(ctx, request, ledgers)
         yield from call.acknowledge()
     except BrokerError as error:
         return encode({}, 0, code_of(error), str(error))
@@ -82,7 +99,7 @@ class Load(NamedTuple):
 class Call:
     """One request. `run` carries it on as far as it goes: to the answer, to a thread that reads, or to waiting."""
 
-    def __init__(self, ctx: Context, request: Any) -> None:
+    def __init__(self, ctx: Context, request: Any, ledgers: Ledgers) -> None:
         """Raises BrokerError."""
         _check(request)
         ctx.check("read", "group", request.group_id)
@@ -92,7 +109,7 @@ class Call:
         self._member: str = request.member_id
         core = ctx.core
         self._shares = shares = ctx.services.get(ShareService)
-        self._delivery = shares.delivery
+        self._ledgers = ledgers
         self._options = shares.options(self._group)
         self._wanted = max(0, request.max_records) if request.max_bytes > 0 else 0
         self._deadline_ms = core.clock.mono_ms() + max(0, request.max_wait_ms)
@@ -100,7 +117,7 @@ class Call:
         self.deferred = Deferred()
         self._session = self._open()
         self._outcomes = Acknowledging(
-            ctx, shares, self._group, self._member, self._options, may_renew=bool(request.is_renew_ack)
+            ctx, ledgers, self._group, self._member, self._options, may_renew=bool(request.is_renew_ack)
         )
         self._found: dict[Key, Found] = {}
         self._refused: dict[Key, Outcome] = {}
@@ -118,7 +135,7 @@ class Call:
         sessions = shares.sessions
         epoch = request.share_session_epoch
         if epoch == FIRST_EPOCH:
-            shares.check_name(self._group)
+            self._ledgers.check_name(self._group)
             before = sessions.get(self._group, self._member)
             if before is not None:
                 sessions.end(before)  # what the member holds it may still be at work on
@@ -144,6 +161,9 @@ class Call:
             self._shares.end_session(session)
 
     # -- reading ---------------------------------------------------------------------------------------------------
+
+    def _delivery(self, partition: Partition) -> ShareDelivery:
+        return self._ledgers.of(partition).delivery
 
     def run(self) -> None:
         if self._fetches:
@@ -179,7 +199,8 @@ class Call:
                 if refused is not None:
                     self._refused[key] = refused
                     continue
-                part = self._delivery.begin(self._group, partition, self._options)
+                check_owner(self._ctx.core, partition)
+                part = self._delivery(partition).begin(self._group, partition, self._options)
                 if callable(part):
                     self._begin_in_thread(key, partition, part)
                 else:
@@ -200,13 +221,14 @@ class Call:
             max_bytes = min(self._request.max_bytes, MAX_RESPONSE_BYTES) - size
             if left <= 0 or (size and (max_bytes <= 0 or not load_left)):
                 break
-            found = self._delivery.fetch(part, self._member, self._demand(left), max_bytes, self._options, load_left)
+            delivery = self._delivery(part.place.partition)
+            found = delivery.fetch(part, self._member, self._demand(left), max_bytes, self._options, load_left)
             if isinstance(found, Loading):
                 self._acquire_after(part, found)
                 load_left = max(0, load_left - found.size)
             elif found is not None:
                 self._found[_key(part.place.partition)] = found
-            elif self._delivery.could_give(part, self._options):
+            elif delivery.could_give(part, self._options):
                 self._looks_on = True
             if found is not None:
                 left -= found.records
@@ -230,23 +252,24 @@ class Call:
 
     def _begin_in_thread(self, key: Key, partition: Partition, find_offset: Callable[[], int]) -> None:
         def then(offset: int) -> None:
-            self._delivery.begin_at(self._group, partition, offset)
+            self._delivery(partition).begin_at(self._group, partition, offset)
 
         self._loads.append(Load(key, 0, find_offset, then, _nothing))
 
     def _acquire_after(self, part: Part, loading: Loading) -> None:
         key = _key(part.place.partition)
+        delivery = self._delivery(part.place.partition)
 
         def then(slices: Any) -> None:
             if self._shares.sessions.get(self._group, self._member) is not self._session:
-                self._delivery.not_loaded(part)
+                delivery.not_loaded(part)
                 return
             left = self._wanted - sum(found.records for found in self._found.values())
-            found = self._delivery.loaded(part, self._member, loading, slices, self._demand(left), self._options)
+            found = delivery.loaded(part, self._member, loading, slices, self._demand(left), self._options)
             if found.acquired:
                 self._found[key] = found
 
-        self._loads.append(Load(key, loading.size, loading.load, then, lambda: self._delivery.not_loaded(part)))
+        self._loads.append(Load(key, loading.size, loading.load, then, lambda: delivery.not_loaded(part)))
 
     def _load(self) -> None:
         loads, self._loads = self._loads, []
@@ -316,17 +339,10 @@ class Call:
     # -- the answer ------------------------------------------------------------------------------------------------
 
     def _answer(self) -> None:
-        given = self._outcomes
-        if given.position is None:
+        if self._outcomes.waits:
+            self._outcomes.when_durable(lambda: self.deferred.complete(self._encoded()))
+        else:
             self.deferred.complete(self._encoded())
-            return
-
-        def durable(error: BrokerError | None) -> None:
-            if error is not None:
-                given.failed(error)
-            self.deferred.complete(self._encoded())
-
-        self._ctx.core.when_durable(given.position, durable)
 
     def _tell_observers(self) -> None:
         for (topic_id, index), found in self._found.items():
@@ -356,11 +372,14 @@ class Call:
         keys = dict.fromkeys((*self._outcomes.outcomes, *self._found, *self._refused))
         if self._request.share_session_epoch == FIRST_EPOCH:
             keys |= dict.fromkeys(self._session.parts)
+        refused = [key for key, outcome in self._refused.items() if outcome.error_code == NOT_LEADER]
+        leaders = leaders_of(self._ctx.core, refused) if refused else {}
         topics: dict[bytes, list[SharedPart]] = {}
         for key in keys:
             part = SharedPart(key[1])
             if key in self._refused:
                 part.error_code, part.message = self._refused[key]
+                part.leader = leaders.get(key)
             if key in self._outcomes.outcomes:
                 part.acknowledge_code, part.acknowledge_message = self._outcomes.outcomes[key]
             found = self._found.get(key)

@@ -12,8 +12,8 @@ from typing import Any
 
 from halfmoon.adapters.kafka.errors import code_of
 from halfmoon.adapters.kafka.protocol import ShareAcknowledgeResponse, Slices
-from halfmoon.adapters.kafka.registry import Context
-from halfmoon.adapters.kafka.share_groups import DONE, Acknowledging, id_of
+from halfmoon.adapters.kafka.registry import Context, Deferred
+from halfmoon.adapters.kafka.share_groups import DONE, NOT_LEADER, Acknowledging, Ledgers, OneLedger, id_of, leaders_of
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.share.service import ShareService
 from halfmoon.services.share.sessions import FIRST_EPOCH, LAST_EPOCH
@@ -22,7 +22,15 @@ _Topic = ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse
 _Part = _Topic.PartitionData
 
 
+_Leader = _Part.LeaderIdAndEpoch
+_Node = ShareAcknowledgeResponse.NodeEndpoint
+
+
 def handle(ctx: Context, request: Any) -> Slices[object]:
+    return acknowledge(ctx, request, OneLedger(ctx.core, ctx.services.get(ShareService)))
+
+
+def acknowledge(ctx: Context, request: Any, ledgers: Ledgers) -> Slices[object]:
     shares = ctx.services.get(ShareService)
     try:
         if not request.group_id or not request.member_id:
@@ -37,41 +45,52 @@ def handle(ctx: Context, request: Any) -> Slices[object]:
         )  # fmt: skip
     options = shares.options(request.group_id)
     given = Acknowledging(
-        ctx, shares, request.group_id, request.member_id, options, may_renew=bool(request.is_renew_ack)
+        ctx, ledgers, request.group_id, request.member_id, options, may_renew=bool(request.is_renew_ack)
     )
     yield from given.take(request.topics)
     if request.share_session_epoch == LAST_EPOCH and shares.sessions.get(session.group, session.member) is session:
         shares.end_session(session)
-    answer = yield from _answer(request, given, options.terms.lock_ms)
-    if given.position is None:
+    answer = yield from _answer(ctx, request, given, options.terms.lock_ms)
+    if not given.waits:
         return answer
+    before = dict(given.outcomes)
+    deferred = Deferred()
 
-    def failed(error: Exception) -> object:
-        given.failed(error)
-        for topic in answer.responses:
-            for part in topic.partitions:
-                outcome = given.outcomes.get((id_of(topic.topic_id), part.partition_index), DONE)
-                part.error_code, part.error_message = outcome
-        return answer
+    def durable() -> None:
+        if given.outcomes != before:
+            for topic in answer.responses:
+                for part in topic.partitions:
+                    outcome = given.outcomes.get((id_of(topic.topic_id), part.partition_index), DONE)
+                    part.error_code, part.error_message = outcome
+        deferred.complete(answer)
 
-    return ctx.after(given.position, answer, failed)
+    given.when_durable(durable)
+    return deferred
 
 
-def _answer(request: Any, given: Acknowledging, lock_ms: int) -> Slices[Any]:
+def _answer(ctx: Context, request: Any, given: Acknowledging, lock_ms: int) -> Slices[Any]:
+    leaders = leaders_of(ctx.core, (key for key, outcome in given.outcomes.items() if outcome.error_code == NOT_LEADER))
     responses = []
     for topic in request.topics:
         topic_id, parts = id_of(topic.topic_id), []
         for part in topic.partitions:
             outcome = given.outcomes.get((topic_id, part.partition_index), DONE)
+            leader = leaders.get((topic_id, part.partition_index))
+            leads = _Leader(leader_id=0, leader_epoch=0)
+            if leader is not None:
+                leads = _Leader(leader_id=leader.node.node_id, leader_epoch=leader.epoch)
             parts.append(
                 _Part(
                     partition_index=part.partition_index, error_code=outcome.error_code, error_message=outcome.message,
-                    current_leader=_Part.LeaderIdAndEpoch(leader_id=0, leader_epoch=0),
+                    current_leader=leads,
                 )
             )  # fmt: skip
             yield
         responses.append(_Topic(topic_id=topic.topic_id, partitions=parts))
     return ShareAcknowledgeResponse(
         throttle_time_ms=0, error_code=0, error_message=None, acquisition_lock_timeout_ms=lock_ms, responses=responses,
-        node_endpoints=[],
+        node_endpoints=[
+            _Node(node_id=node.node_id, host=node.kafka[0], port=node.kafka[1])
+            for node in {leader.node.node_id: leader.node for leader in leaders.values()}.values()
+        ],
     )  # fmt: skip

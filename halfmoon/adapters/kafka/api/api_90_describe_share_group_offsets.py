@@ -71,10 +71,9 @@ def _part(ctx: Context, group: str, topic: Topic | None, index: int) -> object:
     epoch, error_code, message = 0, NONE, None
     try:
         partition = partition_of(topic, index)
-        part = ctx.services.get(ShareService).delivery.parts.seen(group, partition)
-        if part is not None:
-            start = max(part.start, partition.start_offset)
-            lag = max(0, partition.high_watermark - start - part.finished_above)
+        progress = ctx.services.get(ShareService).progress(group, partition)
+        if progress is not None:
+            start, lag = progress
             epoch = max(0, epoch_at(partition, start))
     except BrokerError as error:
         error_code, message = code_of(error), str(error)
