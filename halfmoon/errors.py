@@ -143,6 +143,18 @@ class TakesLongError(BrokerError):
         self.steps = steps
 
 
+class AsksFirstError(BrokerError):
+    """What was asked depends on what somebody else says, who is asked first; nothing has changed.
+
+    Call `begin(told)`, and ask again when you are told None. `told` is called once, later or before `begin` returns,
+    and with what has gone wrong, if something has.
+    """
+
+    def __init__(self, begin: Callable[[Callable[[BrokerError | None], None]], None]) -> None:
+        super().__init__(Fault.REQUEST_TIMED_OUT, "somebody else has to be asked first; ask again")
+        self.begin = begin
+
+
 class StartError(HalfmoonError):
     """The broker cannot start: one line that says what to change. The process ends with a code other than 0."""
 

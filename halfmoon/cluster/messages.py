@@ -40,3 +40,78 @@ def refusal_of(error: BrokerError) -> Refusal:
 
 
 encode: Any = msgspec.msgpack.Encoder().encode
+
+
+# -- producers' transactions: as of services/transactions/others.py ----------------------------------------------------
+
+
+class JoinTransaction(Question, frozen=True, tag="txn-join"):
+    name: str
+    producer_id: int
+    epoch: int
+    adds: bool
+    places: list[tuple[int, int, bool]]
+    groups: list[str]
+
+
+class TransactionJoined(Answer, frozen=True, tag="txn-joined"):
+    position: int
+    refused: list[tuple[int, str]]
+
+
+class EndTransaction(Question, frozen=True, tag="txn-end"):
+    """Answered with Done."""
+
+    shard: int
+    generation: int
+    position: int
+    producer_id: int
+    epoch: int
+    marker_epoch: int
+    committed: bool
+    places: list[tuple[int, int]]
+    groups: list[str]
+
+
+# -- share groups: as of adapters/kafka/shard_shares.py ----------------------------------------------------------------
+
+
+class ShareOffsets(Question, frozen=True, tag="share-offsets"):
+    """How far a share group is."""
+
+    group: str
+    places: list[tuple[int, int]] | None
+    """(topic number, partition); None: all at which it has looked."""
+
+
+class ShareOffsetsFound(Answer, frozen=True, tag="share-offsets-found"):
+    rows: list[tuple[int, int, int, int, int]]
+    """(topic number, partition, start offset, its leader epoch, lag), where the group has looked."""
+
+
+class ResetShare(Question, frozen=True, tag="share-reset"):
+    """A share group begins there. Answered with Done."""
+
+    group: str
+    starts: list[tuple[int, int, int]]
+    """(topic number, partition, offset)"""
+
+
+class ForgetShare(Question, frozen=True, tag="share-forget"):
+    """A share group forgets these. Answered with Done."""
+
+    group: str
+    places: list[tuple[int, int]]
+
+
+class ForgetShareGroups(Question, frozen=True, tag="share-forget-groups"):
+    """These share groups are deleted. Answered with Done."""
+
+    groups: list[str]
+
+
+class ShareMemberGone(Question, frozen=True, tag="share-member-gone"):
+    """What the member holds is available again. Answered with Done; nobody waits for it."""
+
+    group: str
+    member: str

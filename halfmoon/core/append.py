@@ -87,8 +87,9 @@ class Appender:
         `batch` is writable and is kept until `write` has run. `producer`: who may send transactional ones. `may_wait`:
         where it takes long to check the batch, TakesLongError says so; the caller then comes back with `checked`,
         and keeps the order of what it has. Where interceptors take long, TakesLongError says so in any case, and what
-        its steps return is `prepared`. `sender`: what the client may do; None: everything. That it may write to the
-        topic is asked before. Raises BrokerError; nothing is stored then.
+        its steps return is `prepared`. Where another shard knows of the transaction, AsksFirstError says so in any
+        case. `sender`: what the client may do; None: everything. That it may write to the topic is asked before. Raises
+        BrokerError; nothing is stored then.
         """
         topic = partition.topic
         rules = topic.rules

@@ -67,7 +67,8 @@ class TransactionGuard(Protocol):
     """Knows which producer may write transactional batches, and where."""
 
     def before_append(self, producer: TransactionalProducer, partition: Partition, header: BatchHeader) -> None:
-        """Raises BrokerError where the batch does not belong to its producer's transaction."""
+        """Raises BrokerError where the batch does not belong to its producer's transaction, and AsksFirstError where
+        that is not known here yet."""
         ...
 
 

@@ -223,8 +223,9 @@ class TransactionOffsets(Record, frozen=True, tag="txn-offsets"):
 
 
 class TransactionPrepared(Record, frozen=True, tag="txn-prepared"):
-    """It is decided how a transaction ends that is too large for one frame group. Markers follow, frames of their own,
-    then `TransactionOffsetsEnded` for each group, then `TransactionEnded`, which says the same as this."""
+    """It is decided how a transaction ends that is too large for one frame group, or has something in other shards.
+    Markers follow, frames of their own, then `TransactionOffsetsEnded` for each group, then, once the other shards have
+    done theirs, `TransactionEnded`, which says the same as this."""
 
     name: str
     identity: Identity
@@ -248,6 +249,27 @@ class TransactionEnded(Record, frozen=True, tag="txn-ended"):
     identity: Identity
     committed: bool
     now_ms: int
+
+
+class RemoteOffsets(Record, frozen=True, tag="txn-remote-offsets"):
+    """A group's progress, as of `OffsetsCommitted`, that counts if the transaction commits which another shard
+    coordinates: the one that its producer has under this id and epoch. `joined`: the position in the coordinator's log
+    at which it said that the group is part of the transaction."""
+
+    producer_id: int
+    epoch: int
+    joined: int
+    group: str
+    entries: list[tuple[int, int, Committed]]
+
+
+class RemoteOffsetsEnded(Record, frozen=True, tag="txn-remote-offsets-ended"):
+    """What the transaction of a producer, which another shard coordinates, has here of a group's progress is committed,
+    or dropped."""
+
+    producer_id: int
+    group: str
+    committed: bool
 
 
 class TransactionalIdsExpired(Record, frozen=True, tag="txn-ids-expired"):
@@ -451,6 +473,8 @@ Any = (
     | TransactionPrepared
     | TransactionOffsetsEnded
     | TransactionEnded
+    | RemoteOffsets
+    | RemoteOffsetsEnded
     | TransactionalIdsExpired
     | ResourceConfigsSet
     | QuotasSet

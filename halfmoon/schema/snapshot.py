@@ -79,6 +79,24 @@ class PreparedIdState(TransactionalIdState, array_like=True):
     """The producer's once it has ended."""
 
 
+class RemoteOffsetsState(msgspec.Struct, array_like=True):
+    """What a transaction that another shard coordinates has of a group's progress."""
+
+    producer_id: int
+    epoch: int
+    joined: int
+    group: str
+    entries: list[tuple[int, int, Committed]]
+
+
+class IdsAndRemoteOffsets(msgspec.Struct):
+    """The slot `transactional_ids` where there is something of other shards' transactions: a map, where it is an array
+    else."""
+
+    ids: msgspec.Raw
+    offsets: list[RemoteOffsetsState]
+
+
 class TopicState(msgspec.Struct, array_like=True):
     number: int
     name: str
@@ -122,7 +140,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     deleted: list[tuple[int, str]] = []
     next_queue_number: int = 0
     transactional_ids: msgspec.Raw = EMPTY
-    """list[TransactionalIdState]"""
+    """list[TransactionalIdState] | IdsAndRemoteOffsets"""
     consumer_groups: msgspec.Raw = EMPTY
     """list[tuple[groups.ConsumerGroupChange, Unix ms]]"""
     administration: msgspec.Raw = NOTHING

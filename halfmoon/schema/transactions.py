@@ -13,8 +13,8 @@ NO_EPOCH = -1
 
 
 class TransactionState(Enum):
-    """Kafka's names, as clients see them. Prepared are large transactions only: the end of others is one frame
-    group."""
+    """Kafka's names, as clients see them. Prepared are large transactions only, and those with something in other
+    shards: the end of others is one frame group."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"

@@ -76,6 +76,8 @@ RECORDS: list[control.Any] = [
     control.TransactionOffsetsEnded("t", "g", True),
     control.TransactionEnded("t", Identity(1000, 4), True, 12),
     control.TransactionalIdsExpired(["t"]),
+    control.RemoteOffsets(1000, 3, 4_711, "g", [(7, 0, Committed(5, -1, "note", 9))]),
+    control.RemoteOffsetsEnded(1000, "g", True),
     control.ResourceConfigsSet("group", "g", {"share.isolation.level": "read_committed"}),
     control.QuotasSet([("client-id", "c"), ("user", None)], {"producer_byte_rate": 1024.5}),
     control.AclsChanged([control.AclRule(2, "t", 3, "User:a", "*", 3, 3)], []),

@@ -1,14 +1,17 @@
 """Working out an answer in steps, some of which read from the disk: those run in a thread, the others in the loop. At a
-pause others have their turn."""
+pause others have their turn. A step may also be an AsksFirstError: the steps go on when that is told."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
-from halfmoon.core.steps import Slices
+from halfmoon.core.relay import Load
+from halfmoon.errors import AsksFirstError, BrokerError
 
 AnswerT = TypeVar("AnswerT")
+AskingSlices = Generator[Load | AsksFirstError | None, Any, AnswerT]
+"""Slices that also ask somebody."""
 InThread = Callable[[Callable[[], object], Callable[[object, BaseException | None], None]], None]
 """in_thread(work, then): runs `work` off the loop, and then(result, error) in it."""
 Soon = Callable[[Callable[[], object]], object]
@@ -16,7 +19,7 @@ Soon = Callable[[Callable[[], object]], object]
 
 
 def run_steps(
-    steps: Slices[AnswerT],
+    steps: AskingSlices[AnswerT],
     in_thread: InThread,
     answered: Callable[[AnswerT], None],
     failed: Callable[[Exception], None],
@@ -32,7 +35,7 @@ class _Run(Generic[AnswerT]):
 
     def __init__(
         self,
-        steps: Slices[AnswerT],
+        steps: AskingSlices[AnswerT],
         in_thread: InThread,
         answered: Callable[[AnswerT], None],
         failed: Callable[[Exception], None],
@@ -55,11 +58,13 @@ class _Run(Generic[AnswerT]):
         except Exception as error:
             self._failed(error)
         else:
-            if load is not None:
-                self._in_thread(load, self._loaded)
-            else:
+            if load is None:
                 assert self._soon is not None, "steps without slices yield loads"
                 self._soon(self.go_on)
+            elif isinstance(load, AsksFirstError):
+                load.begin(self._told)
+            else:
+                self._in_thread(load, self._loaded)
 
     def _loaded(self, result: object, error: BaseException | None) -> None:
         if error is None:
@@ -67,3 +72,6 @@ class _Run(Generic[AnswerT]):
         else:
             failure = error if isinstance(error, Exception) else RuntimeError(str(error))
             self._advance(lambda: self._steps.throw(failure))
+
+    def _told(self, error: BrokerError | None) -> None:
+        self._loaded(None, error)

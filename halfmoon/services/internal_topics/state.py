@@ -52,6 +52,7 @@ class InternalTopicsState(CatalogSection):
         control.TransactionOffsetsEnded,
         control.TransactionEnded,
         control.TransactionalIdsExpired,
+        control.RemoteOffsetsEnded,
         control.InternalWritten,
     )
 
@@ -86,6 +87,10 @@ class InternalTopicsState(CatalogSection):
             if record.committed and self.keeps(OFFSETS_TOPIC):
                 places = self._transactions.pending.get(record.name, {}).get(record.group, {})
                 self._add(self._offset(record.group, place) for place in places)
+        elif isinstance(record, control.RemoteOffsetsEnded):
+            known = self._transactions.remote_of(record.producer_id, record.group)
+            if record.committed and known is not None and self.keeps(OFFSETS_TOPIC):
+                self._add(self._offset(record.group, place) for place in known.offsets)
         elif self.keeps(OFFSETS_TOPIC):
             self._add(self._of_groups(record))
 

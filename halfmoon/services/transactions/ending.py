@@ -4,14 +4,15 @@
 
 With the record the offsets count that the transaction commits. So after a crash all of it is there or nothing.
 
-A large transaction ends in slices (`prepared`), and its markers are frames of their own.
+A large transaction ends in slices (`prepared`), and its markers are frames of their own; so are those of transactions
+that other shards coordinate (`remote`).
 
 Knows no requests and no time-outs: it is told which identity the producer has afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from halfmoon.core.append import Appender
 from halfmoon.core.append_types import Piece
@@ -23,7 +24,9 @@ from halfmoon.core.records.batch_header import parse_header
 from halfmoon.core.storage.storage import WriteSide
 from halfmoon.core.transactions import marker
 from halfmoon.core.turn import Turn
+from halfmoon.errors import BrokerError
 from halfmoon.schema import control
+from halfmoon.schema.shards import OWN_PRODUCERS_BITS
 from halfmoon.schema.transactions import Identity
 from halfmoon.services.transactions import rules
 from halfmoon.services.transactions.entry import TransactionalId
@@ -46,7 +49,7 @@ class TransactionEndings:
         """End a transaction; `identity` is its producer's from then on. Raises BrokerError(KAFKA_STORAGE_ERROR);
         nothing has changed then."""
         now_ms = self._clock.wall_ms()
-        written = self._written(entry, entry.partitions)
+        written = self._written(entry.producer_id, entry.partitions)
         batch = marker.build(
             entry.producer_id, rules.marker_epoch(entry, identity), self._log.generation, now_ms, committed=commit
         )
@@ -63,15 +66,21 @@ class TransactionEndings:
         """Write the markers of a prepared transaction in these of its partitions; each for itself, so that what a crash
         leaves of them counts. Raises BrokerError."""
         assert entry.after is not None
-        now_ms = self._clock.wall_ms()
-        batch = marker.build(
-            entry.producer_id, rules.marker_epoch(entry, entry.after), self._log.generation, now_ms, committed=commit
-        )
-        written = self._written(entry, places)
+        self.mark_in(
+            self._written(entry.producer_id, places), entry.producer_id, rules.marker_epoch(entry, entry.after),
+            self._log.generation, committed=commit,
+        )  # fmt: skip
+
+    def mark_in(
+        self, written: list[Partition], producer_id: int, epoch: int, coordinator_epoch: int, *, committed: bool
+    ) -> None:
+        """Write a producer's markers in these partitions, each for itself. Raises BrokerError."""
         if not written:
             return
+        now_ms = self._clock.wall_ms()
+        batch = marker.build(producer_id, epoch, coordinator_epoch, now_ms, committed=committed)
         for partition in written:
-            position = self._append_marker(partition, batch, now_ms, committed=commit)
+            position = self._append_marker(partition, batch, now_ms, committed=committed)
         self._turn.when_durable(position, lambda error: None if error else self._hold.look_at(written))
 
     def _append_marker(self, partition: Partition, batch: bytearray, now_ms: int, *, committed: bool) -> int:
@@ -80,15 +89,29 @@ class TransactionEndings:
         _marked(piece, offset, now_ms, committed=committed)
         return position
 
-    def _written(self, entry: TransactionalId, places: Iterable[tuple[int, int]]) -> list[Partition]:
-        return [partition for place in places if (partition := self._open_at(place, entry)) is not None]
+    def _written(self, producer_id: int, places: Iterable[tuple[int, int]]) -> list[Partition]:
+        return [partition for place in places if (partition := self.open_at(place, producer_id)) is not None]
 
-    def _open_at(self, place: tuple[int, int], entry: TransactionalId) -> Partition | None:
-        """The partition, where the transaction has written something that is still there."""
+    def open_at(self, place: tuple[int, int], producer_id: int) -> Partition | None:
+        """The partition, where the producer's transaction has written something that is still there."""
         partition = self._catalog.partition(*place)
         if partition is None or partition.transactions is None:
             return None
-        return partition if entry.producer_id in partition.transactions.open else None
+        return partition if producer_id in partition.transactions.open else None
+
+    @property
+    def generation(self) -> int:
+        """Of the log."""
+        return self._log.generation
+
+    @property
+    def position(self) -> int:
+        """The end of the log."""
+        return self._log.end
+
+    def when_durable(self, position: int, callback: Callable[[BrokerError | None], None]) -> None:
+        """As of core's Turn."""
+        self._turn.when_durable(position, callback)
 
     # -- in one partition ----------------------------------------------------------------------------------------------
 
@@ -104,14 +127,17 @@ class TransactionEndings:
 
     def abort_unowned(self, owners: Iterable[TransactionalId]) -> list[tuple[Partition, int]]:
         """Abort transactions that are open in a partition and that no transactional id knows of: corruption has taken
-        its records. Returns partition and producer id of each. Raises BrokerError."""
+        its records. What a producer of another shard has open is left for that one to end. Returns partition and
+        producer id of each. Raises BrokerError."""
         now_ms = self._clock.wall_ms()
         known = {(entry.producer_id, place) for entry in owners for place in entry.partitions}
+        shard = self._catalog.shard
         aborted = []
         for partition in self._catalog.partitions():
             place = partition.topic.number, partition.index
             for producer_id in () if partition.transactions is None else tuple(partition.transactions.open):
-                if (producer_id, place) not in known:
+                is_own = shard is None or producer_id >> OWN_PRODUCERS_BITS == shard.number
+                if is_own and (producer_id, place) not in known:
                     state = partition.producers.by_id.get(producer_id) if partition.producers is not None else None
                     self._append_abort(partition, producer_id, 0 if state is None else state.epoch, now_ms)
                     aborted.append((partition, producer_id))

@@ -63,6 +63,15 @@ def check_producer(entry: TransactionalId | None, producer_id: int, epoch: int) 
     return entry
 
 
+def of_batch(error: BrokerError, *, adds: bool) -> BrokerError:
+    """What `check_producer` says, as clients understand it that produce. `adds`: as of TransactionalProducer."""
+    if error.fault is Fault.PRODUCER_FENCED:
+        return BrokerError(Fault.INVALID_PRODUCER_EPOCH, error.message)
+    if error.fault is Fault.CONCURRENT_TRANSACTIONS and not adds:
+        return BrokerError(Fault.NOT_ENOUGH_REPLICAS, error.message)  # which they try again after
+    return error
+
+
 def check_present(entry: TransactionalId, producer_id: int, epoch: int) -> None:
     """Raises BrokerError(PRODUCER_FENCED) unless somebody who wants the next epoch is the present producer."""
     if (producer_id, epoch) != (entry.producer_id, entry.epoch):

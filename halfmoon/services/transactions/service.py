@@ -7,6 +7,10 @@ taken too long.
     append → partition added (a record of its own, at the first batch) → batch
     end    → [marker, …, TransactionEnded]
 
+Where other shards share the topics, a transaction has partitions and groups in several. The shard that coordinates its
+id decides, and writes down, what is described here; the others ask it, and are told (`others`, `remote`). Such a
+transaction ends as a large one does.
+
 A transactional batch is taken only from the present producer of a transactional id, for a partition that is part of its
 transaction. So none can be left behind that nobody ends (KIP-890). Without this service transactional batches are
 refused, and what is open stays open: the section of the catalog keeps it (`state`).
@@ -34,7 +38,9 @@ from halfmoon.schema.transactions import Identity
 from halfmoon.services.transactions import metrics, rules
 from halfmoon.services.transactions.ending import TransactionEndings
 from halfmoon.services.transactions.entry import TransactionalId
+from halfmoon.services.transactions.others import End, Join, Joined, OtherShards
 from halfmoon.services.transactions.prepared import PreparedTransactions, Told
+from halfmoon.services.transactions.remote import RemoteTransactions
 from halfmoon.services.transactions.state import TransactionsState
 from halfmoon.services.transactions.timeouts import Timeouts
 
@@ -75,9 +81,17 @@ class TransactionService:
         self._settings = settings
         self._logger = logger
         self._timeouts = Timeouts()
+        self._remote: RemoteTransactions | None = None
         self.committed = 0
         self.aborted = 0
         self.timed_out = 0
+
+    def use(self, shards: OtherShards) -> None:
+        """Other shards share the topics. Before the log is opened."""
+        self._prepared.use(shards)
+        self._remote = RemoteTransactions(
+            shards, self._state, self._endings, self._appender, self._timers, self._clock
+        )  # fmt: skip
 
     def feature(self) -> Feature:
         return Feature(
@@ -150,9 +164,12 @@ class TransactionService:
         """
         entry = rules.check_producer(self._entry(name), producer_id, epoch)
         places = [(partition.topic.number, partition.index) for partition in partitions]
-        if len(entry.partitions) + len(places) > MAX_PARTITIONS:
-            raise BrokerError(Fault.INVALID_REQUEST, f"a transaction may write to {MAX_PARTITIONS} partitions")
+        self._check_size(entry, len(places))
         return self._grow(entry, [place for place in places if place not in entry.partitions], [])
+
+    def _check_size(self, entry: TransactionalId, more: int) -> None:
+        if len(entry.partitions) + more > MAX_PARTITIONS:
+            raise BrokerError(Fault.INVALID_REQUEST, f"a transaction may write to {MAX_PARTITIONS} partitions")
 
     def add_group(self, name: str, producer_id: int, epoch: int, group: str) -> int:
         """The transaction is to commit offsets of a group. As `add_partitions`."""
@@ -182,17 +199,15 @@ class TransactionService:
         """Make sure that a transactional batch, about to be appended, belongs to its producer's transaction.
 
         Raises BrokerError: INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH, TRANSACTION_ABORTABLE,
-        OUT_OF_ORDER_SEQUENCE_NUMBER, CONCURRENT_TRANSACTIONS.
+        OUT_OF_ORDER_SEQUENCE_NUMBER, CONCURRENT_TRANSACTIONS; AsksFirstError where another shard knows.
         """
         entry = self._entry(producer.transactional_id)
+        if entry is None and self._remote is not None and self._remote.before_append(producer, partition, header):
+            return
         try:
             entry = rules.check_producer(entry, header.producer_id, header.producer_epoch)
         except BrokerError as error:
-            if error.fault is Fault.PRODUCER_FENCED:  # what producing clients understand
-                raise BrokerError(Fault.INVALID_PRODUCER_EPOCH, error.message) from None
-            if error.fault is Fault.CONCURRENT_TRANSACTIONS and not producer.adds_partitions:
-                raise BrokerError(Fault.NOT_ENOUGH_REPLICAS, error.message) from None  # which they try again after
-            raise
+            raise rules.of_batch(error, adds=producer.adds_partitions) from None
         if entry.is_ongoing and (partition.topic.number, partition.index) in entry.partitions:
             return
         if not producer.adds_partitions:
@@ -218,19 +233,61 @@ class TransactionService:
         Whether the group lets them be committed was asked before.
 
         Raises BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; TRANSACTION_ABORTABLE where the group is not
-        part of the transaction.
+        part of the transaction; AsksFirstError where another shard knows that.
         """
-        entry = rules.check_producer(self._entry(producer.transactional_id), producer_id, epoch)
-        if producer.adds_partitions:
-            self.add_group(entry.name, producer_id, epoch, group)
-        elif not entry.is_ongoing or group not in entry.groups:
-            raise BrokerError(Fault.TRANSACTION_ABORTABLE, f"group '{group}' was not added to the transaction")
         now_ms = self._clock.wall_ms()
         made = [
             (partition.topic.number, partition.index, control.Committed(offset, leader_epoch, metadata, now_ms))
             for partition, offset, leader_epoch, metadata in entries
         ]
+        remote = self._remote
+        if remote is not None and remote.before_commit(producer, producer_id, epoch, group):
+            return remote.commit_offsets(producer_id, epoch, group, made)
+        entry = rules.check_producer(self._entry(producer.transactional_id), producer_id, epoch)
+        if producer.adds_partitions:
+            self.add_group(entry.name, producer_id, epoch, group)
+        elif not entry.is_ongoing or group not in entry.groups:
+            raise BrokerError(Fault.TRANSACTION_ABORTABLE, f"group '{group}' was not added to the transaction")
         return self._appender.append_control(control.TransactionOffsets(entry.name, group, made))
+
+    # -- for other shards ----------------------------------------------------------------------------------------------
+
+    def coordinates(self, name: str) -> bool:
+        """Whether this shard does, and none of the others."""
+        return self._remote is None or self._remote.is_own(name)
+
+    def join(self, asked: Join) -> Joined:
+        """Another shard asks whether something that lies there is part of a transaction, or is to be.
+
+        Raises BrokerError: as `add_partitions`.
+        """
+        entry = rules.check_producer(self._entry(asked.name), asked.producer_id, asked.epoch)
+        refused: list[tuple[int, str]] = []
+        places: list[tuple[int, int]] = []
+        groups: list[str] = []
+        for at, (number, index, begins) in enumerate(asked.places):
+            if (number, index) in entry.partitions:
+                continue
+            if asked.adds and begins:
+                places.append((number, index))
+            else:
+                fault = Fault.OUT_OF_ORDER_SEQUENCE_NUMBER if asked.adds else Fault.TRANSACTION_ABORTABLE
+                refused.append((at, fault.name))
+        for at, group in enumerate(asked.groups, len(asked.places)):
+            if group not in entry.groups:
+                if asked.adds:
+                    groups.append(group)
+                else:
+                    refused.append((at, Fault.TRANSACTION_ABORTABLE.name))
+        if places or groups:
+            self._check_size(entry, len(places))
+            self._grow(entry, places, groups)
+        return Joined(self._log.end, refused)
+
+    def end_here(self, end: End) -> int:
+        """The coordinator of a transaction has decided how it ends: see `RemoteTransactions.end`."""
+        assert self._remote is not None, "no other shard asks"
+        return self._remote.end(end)
 
     # -- how it ends ---------------------------------------------------------------------------------------------------
 
@@ -255,7 +312,7 @@ class TransactionService:
     def _end(self, entry: TransactionalId, identity: Identity, *, commit: bool) -> int | None:
         """Raises BrokerError(KAFKA_STORAGE_ERROR); nothing has changed then."""
         position: int | None = None
-        if self._prepared.is_large(entry):
+        if self._prepared.needs_slices(entry):
             self._prepared.prepare(entry, identity, commit=commit)
         else:
             position = self._endings.end(entry, identity, commit=commit)
@@ -274,16 +331,25 @@ class TransactionService:
             raise BrokerError(
                 Fault.INVALID_PRODUCER_EPOCH, f"epoch {epoch} of producer {producer_id}, current is {state.epoch}"
             )
-        return self._endings.abort_in(partition, producer_id, epoch)
+        position = self._endings.abort_in(partition, producer_id, epoch)
+        if self._remote is not None:
+            self._remote.forget(producer_id, partition)
+        return position
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> int | None:
-        """When `expire` has work (monotonic ms); None while nothing is ongoing."""
-        return self._timeouts.next_deadline()
+        """When `expire` has work (monotonic ms); None while nothing is ongoing, or asked."""
+        deadline_ms = self._timeouts.next_deadline()
+        asked_ms = None if self._remote is None else self._remote.next_deadline()
+        if deadline_ms is None or asked_ms is None:
+            return asked_ms if deadline_ms is None else deadline_ms
+        return min(deadline_ms, asked_ms)
 
     def expire(self, mono_ms: int) -> None:
         """Abort what has taken too long, and fence its producer: some of it, if there is much."""
+        if self._remote is not None:
+            self._remote.expire(mono_ms)
         ended = partitions = 0
         while max(ended, partitions) < AT_ONCE and (name := self._timeouts.due(mono_ms)) is not None:
             entry = self._state.by_name[name]

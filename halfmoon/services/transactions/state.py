@@ -1,4 +1,8 @@
-"""All transactional ids of a broker, and the offsets that their transactions are to commit, as the log says it."""
+"""All transactional ids of a broker, and the offsets that their transactions are to commit, as the log says it.
+
+Beside them stand the offsets of groups of this shard in transactions that other shards coordinate, by the producer's
+id.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,33 @@ import msgspec
 
 from halfmoon.core.catalog.section import CatalogSection
 from halfmoon.schema import control
-from halfmoon.schema.snapshot import PreparedIdState, TransactionalIdState, encode
+from halfmoon.schema.snapshot import (
+    IdsAndRemoteOffsets,
+    PreparedIdState,
+    RemoteOffsetsState,
+    TransactionalIdState,
+    encode,
+)
 from halfmoon.services.groups.state import GroupOffsets, GroupsState
 from halfmoon.services.transactions import rules
 from halfmoon.services.transactions.entry import TransactionalId
 
 _states = msgspec.msgpack.Decoder(list[PreparedIdState])
+_both = msgspec.msgpack.Decoder(IdsAndRemoteOffsets)
+_MAPS = range(0x80, 0x90)
+"""How a small map of MessagePack begins."""
+
+
+class RemoteOffsets:
+    """What a transaction that another shard coordinates has of one group's progress."""
+
+    __slots__ = ("epoch", "joined", "offsets")
+
+    def __init__(self, epoch: int, joined: int, offsets: GroupOffsets) -> None:
+        """`joined`: as of control.RemoteOffsets."""
+        self.epoch = epoch
+        self.joined = joined
+        self.offsets = offsets
 
 
 class TransactionsState(CatalogSection):
@@ -27,6 +52,8 @@ class TransactionsState(CatalogSection):
         control.TransactionOffsetsEnded,
         control.TransactionEnded,
         control.TransactionalIdsExpired,
+        control.RemoteOffsets,
+        control.RemoteOffsetsEnded,
         control.GroupDeleted,
     )
 
@@ -40,6 +67,8 @@ class TransactionsState(CatalogSection):
         """Those whose transaction is decided, and not ended yet."""
         self.pending: dict[str, dict[str, GroupOffsets]] = {}
         """Transactional id → group → offsets that count when the transaction commits."""
+        self.remote: dict[int, dict[str, RemoteOffsets]] = {}
+        """The same for transactions that other shards coordinate, by the producer's id."""
 
     def put(self, entry: TransactionalId) -> None:
         """Note an entry that is new or has changed."""
@@ -85,6 +114,10 @@ class TransactionsState(CatalogSection):
                 self.ongoing.pop(name, None)
                 self.prepared.pop(name, None)
                 self.pending.pop(name, None)
+        elif isinstance(record, control.RemoteOffsets):
+            self._remote_offsets(record)
+        elif isinstance(record, control.RemoteOffsetsEnded):
+            self._remote_ended(record)
         elif isinstance(record, control.GroupDeleted):
             self._forget_group(record.group)
 
@@ -109,6 +142,30 @@ class TransactionsState(CatalogSection):
         if record.committed:
             self._groups.commit_all(record.group, offsets)
 
+    def _remote_offsets(self, record: control.RemoteOffsets) -> None:
+        groups = self.remote.setdefault(record.producer_id, {})
+        known = groups.get(record.group)
+        if known is None or known.epoch != record.epoch:
+            known = groups[record.group] = RemoteOffsets(record.epoch, record.joined, {})
+        known.joined = record.joined
+        known.offsets.update({(number, index): committed for number, index, committed in record.entries})
+
+    def _remote_ended(self, record: control.RemoteOffsetsEnded) -> None:
+        known = self._take_remote(record.producer_id, record.group)
+        if known is not None and record.committed:
+            self._groups.commit_all(record.group, known.offsets)
+
+    def _take_remote(self, producer_id: int, group: str) -> RemoteOffsets | None:
+        groups = self.remote.get(producer_id, {})
+        known = groups.pop(group, None)
+        if known is not None and not groups:
+            del self.remote[producer_id]
+        return known
+
+    def remote_of(self, producer_id: int, group: str) -> RemoteOffsets | None:
+        """What the producer's transaction has of a group's progress, where another shard coordinates it."""
+        return self.remote.get(producer_id, {}).get(group)
+
     def pending_of(self, name: str) -> int:
         """How many offsets a transaction has that are not committed."""
         return sum(map(len, self.pending.get(name, {}).values()))
@@ -127,10 +184,16 @@ class TransactionsState(CatalogSection):
                 self.by_name[name].saved = None
             if not groups:
                 del self.pending[name]
+        for producer_id in list(self.remote):
+            self._take_remote(producer_id, group)
 
     def unstable(self, group: str) -> set[tuple[int, int]]:
         """Partitions (topic number, partition) for which a transaction that is not decided has offsets of the group."""
-        return {place for groups in self.pending.values() for place in groups.get(group, ())}
+        found = {place for groups in self.pending.values() for place in groups.get(group, ())}
+        for known in self.remote.values():
+            if group in known:
+                found.update(known[group].offsets)
+        return found
 
     # -- what corruption has taken (core/salvage.py) ------------------------------------------------------------------
 
@@ -156,19 +219,36 @@ class TransactionsState(CatalogSection):
         for entry in self.by_name.values():
             if entry.saved is None:
                 entry.saved = encode(self._state(entry))
-        return [msgspec.Raw(entry.saved) for entry in self.by_name.values() if entry.saved is not None]
+        ids = [msgspec.Raw(entry.saved) for entry in self.by_name.values() if entry.saved is not None]
+        if not self.remote:
+            return ids
+        return IdsAndRemoteOffsets(
+            msgspec.Raw(encode(ids)),
+            [
+                RemoteOffsetsState(producer_id, known.epoch, known.joined, group, _entries(known.offsets))
+                for producer_id, groups in self.remote.items()
+                for group, known in groups.items()
+            ],
+        )
 
     def _state(self, entry: TransactionalId) -> TransactionalIdState:
         pending = self.pending.get(entry.name, {})
         fields = (
             entry.name, entry.identity, entry.timeout_ms, entry.state, list(entry.partitions), list(entry.groups),
             entry.start_ms, entry.update_ms,
-            [(group, [(n, p, c) for (n, p), c in offsets.items()]) for group, offsets in pending.items()],
+            [(group, _entries(offsets)) for group, offsets in pending.items()],
         )  # fmt: skip
         return PreparedIdState(*fields, entry.after) if entry.is_prepared else TransactionalIdState(*fields)
 
     def restore(self, slot: str, saved: msgspec.Raw) -> None:
-        self.by_name, self.ongoing, self.prepared, self.pending = {}, {}, {}, {}
+        self.by_name, self.ongoing, self.prepared, self.pending, self.remote = {}, {}, {}, {}, {}
+        if memoryview(saved)[0] in _MAPS:
+            both = _both.decode(saved)
+            saved = both.ids
+            for each in both.offsets:
+                offsets = {(n, p): c for n, p, c in each.entries}
+                known = RemoteOffsets(each.epoch, each.joined, offsets)
+                self.remote.setdefault(each.producer_id, {})[each.group] = known
         for state in _states.decode(saved):
             entry = TransactionalId(state.name, state.identity, state.timeout_ms, state.update_ms)
             entry.state, entry.start_ms, entry.after = state.state, state.start_ms, state.after
@@ -179,3 +259,7 @@ class TransactionsState(CatalogSection):
                 self.pending[state.name] = {
                     group: {(n, p): c for n, p, c in entries} for group, entries in state.pending
                 }
+
+
+def _entries(offsets: GroupOffsets) -> list[tuple[int, int, control.Committed]]:
+    return [(number, index, committed) for (number, index), committed in offsets.items()]

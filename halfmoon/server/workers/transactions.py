@@ -1,0 +1,92 @@
+"""Producers' transactions over several shards: what the service of one shard asks of the others, and answers to them.
+
+It turns the service's words (services/transactions/others.py) into messages, and has each answer wait until what it
+rests on is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import astuple
+
+from halfmoon.cluster.asking import Asking, Told, refused
+from halfmoon.cluster.messages import Done, EndTransaction, JoinTransaction, Question, TransactionJoined
+from halfmoon.cluster.placement import coordinator_of
+from halfmoon.cluster.shared import SharedCatalog
+from halfmoon.errors import BrokerError, Fault
+from halfmoon.schema.shards import OWN_TOPICS
+from halfmoon.server.assembly import Node
+from halfmoon.services.transactions.others import NOT_YET, NOWHERE, End, Join, Joined
+
+Answer = Callable[[Any, Told], None]
+"""(question, told), as of cluster.asking.Answering."""
+
+
+class TransactionShards:
+    """See services/transactions/others.OtherShards."""
+
+    def __init__(self, number: int, shards: int, shared: SharedCatalog, asking: Asking) -> None:
+        """`number`: of the shard that asks; `shards`: how many there are in all."""
+        self.number = number
+        self._shards = shards
+        self._shared = shared
+        self._asking = asking
+
+    def coordinator_of(self, name: str) -> int:
+        return coordinator_of(name, self._shards)
+
+    def shard_of(self, number: int, index: int) -> int:
+        if number >= OWN_TOPICS:
+            return self.number
+        shards = self._shared.placements.get(number)
+        if shards is None:
+            return NOWHERE if number < self._shared.catalog.next_topic_number else NOT_YET
+        return shards[index] if index < len(shards) else NOT_YET
+
+    def epoch_of(self, shard: int) -> int:
+        return self._shared.epochs.get(shard, -1)
+
+    def join(self, shard: int, asked: Join, told: Callable[[Joined | BrokerError], None]) -> None:
+        def answered(answer: object) -> None:
+            if isinstance(answer, TransactionJoined):
+                told(Joined(*astuple(answer)))
+            else:
+                told(refused(answer) or _misunderstood(answer))
+
+        self._asking.ask(shard, JoinTransaction(*astuple(asked)), answered)
+
+    def end(self, shard: int, asked: End, told: Callable[[BrokerError | None], None]) -> None:
+        def answered(answer: object) -> None:
+            told(None if isinstance(answer, Done) else refused(answer) or _misunderstood(answer))
+
+        self._asking.ask(shard, EndTransaction(*astuple(asked)), answered)
+
+
+def _misunderstood(answer: object) -> BrokerError:
+    return BrokerError(Fault.UNKNOWN_SERVER_ERROR, f"an answer of another kind: {type(answer).__name__}")
+
+
+def answers(node: Node) -> dict[type[Question], Answer]:
+    """What a shard answers to the others, by the type of the question."""
+    transactions, when_durable = node.transactions, node.kernel.when_durable
+
+    def join(question: JoinTransaction, told: Told) -> None:
+        try:
+            joined = transactions.join(Join(*astuple(question)))
+        except BrokerError as error:
+            told(error)
+            return
+        answer = TransactionJoined(joined.position, joined.refused)
+        when_durable(joined.position, lambda error: told(answer if error is None else error))
+
+    def end(question: EndTransaction, told: Told) -> None:
+        try:
+            position = transactions.end_here(End(*astuple(question)))
+        except BrokerError as error:
+            told(error)
+            return
+        when_durable(position, lambda error: told(Done() if error is None else error))
+
+    return {JoinTransaction: join, EndTransaction: end}
