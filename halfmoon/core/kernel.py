@@ -264,6 +264,11 @@ class Kernel:
         return self.log.generation
 
     @property
+    def owns_hold(self) -> bool:
+        """Requests are held for it alone, not for several shards together."""
+        return self._shard is None
+
+    @property
     def gaps(self) -> list[tuple[int, int]]:
         """Log positions [from, to) that a start has found no file for, as long as they have not expired."""
         start = self.log.start

@@ -20,38 +20,31 @@ from halfmoon.adapters.kafka.registry import Api, Context
 from halfmoon.adapters.kafka.server import Server
 from halfmoon.adapters.tcp.access import Access
 from halfmoon.adapters.tcp.tls import Tls
-from halfmoon.adapters.tcp.turns import PLUGIN, Turns
+from halfmoon.adapters.tcp.turns import Turns
 from halfmoon.auth.principals import LOCAL_ADMIN
 from halfmoon.config.listener_settings import KafkaListener, RocketmqListener
 from halfmoon.config.security_settings import authenticates, takes_tokens
 from halfmoon.config.settings import Settings
 from halfmoon.config.units import Address
 from halfmoon.core import crc
-from halfmoon.core.hold import Policy
 from halfmoon.core.storage.files import OsFileSystem
-from halfmoon.errors import BrokerError, StartError, StorageError
+from halfmoon.errors import StartError
 from halfmoon.hooks.plugins import Plugins, load_plugins
 from halfmoon.hooks.types import KafkaApi, KafkaRequest
 from halfmoon.plugins import BUILT_IN
 from halfmoon.server import admin_socket, authorizing, first_user
 from halfmoon.server.assembly import Node
 from halfmoon.server.auditing import TURN_S, Auditing
-from halfmoon.server.cleaning import CleaningProcess
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.descriptors import HELD_BACK, connections_that_fit, raise_limit
 from halfmoon.server.loop_lag import LoopLag
 from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.needs import check_needs
-from halfmoon.server.observing import Observing
-from halfmoon.server.plugin_features import features_of
 from halfmoon.server.plugin_host import Host
-from halfmoon.server.relaying import Relaying
 from halfmoon.server.reloading import reload
+from halfmoon.server.running import Running, ask_policies, open_node
 from halfmoon.server.services import Services
-from halfmoon.server.tick import Ticker
 from halfmoon.server.tls_files import LOOK_S, TlsFiles
-from halfmoon.services.common.leaving_out import LeavingOut
-from halfmoon.services.following.service import Following
 from halfmoon.services.topic_configs import OF_PLUGINS
 
 if TYPE_CHECKING:
@@ -175,69 +168,26 @@ class App:
         self.node = node = Node(
             fs, settings, SystemClock(), os.urandom, off=off, more_topic_configs=self.plugins.topic_configs
         )
-        try:
-            report = node.open(_log_progress, unset_configs=self._unset_configs)
-        except StartError:
-            node.kernel.log.close()
-            raise
-        except (OSError, BrokerError, StorageError) as error:
-            node.kernel.log.close()
-            reason = (isinstance(error, OSError) and error.strerror) or error
-            raise StartError(f"data directory {fs.root}: {reason}") from error
-        self._undo.append(node.close)
+        open_node(node, fs, self._undo.append, unset_configs=self._unset_configs)
         kernel = node.kernel
-        if not report.clean and report.snapshot_position + report.end:
-            logger.info(
-                "event=recovered frames=%d end=%d torn_bytes=%d damaged=%s",
-                report.frames, report.end, report.torn_bytes, report.damaged,
-            )  # fmt: skip
-        for problem in kernel.problems():
-            logger.error("event=damaged problem=%s", problem)
-        buffers = kernel.fetch_buffers
-
-        def freed() -> None:
-            loop.call_soon_threadsafe(buffers.retry)
-
-        buffers.on_freed = freed
-        self.plugins.guard.on_long = partial(turns.took, PLUGIN)
-        self.ticker = Ticker(kernel, loop, turns)
-        self.ticker.start()
-        self._undo.append(self.ticker.stop)
         self.loop_lag = LoopLag(loop)
         self.loop_lag.start()
         self._undo.append(self.loop_lag.stop)
-        cleaning = CleaningProcess(fs.root.absolute(), settings.log.cleaner.bytes_per_second)
-        node.cleaner.execute = cleaning.run
-        self._undo.append(cleaning.stop)
-        watch = self.plugins.errors.watch
-        node.waiting.use(
-            watch("halfmoon_commitlog", self.plugins.interceptors, "before_put"),
-            watch("halfmoon_relays", self.plugins.relays, "begin", "decide"),
-        )
-        node.groups.allocators = self.plugins.allocators
-        self.following = Following(kernel.log, kernel.reader, kernel.catalog, kernel.turn, kernel.relays, kernel.logger)
         self.plugin_host = Host(node, fs.root)
-        self.plugins.attach(self.plugin_host)
-        self.plugins.guard.runs_here()
-        try:
-            node.extend([self.following.feature(), *features_of(self.plugins, node)])
-        except (BrokerError, StorageError) as error:
-            raise StartError(f"a feature of a plugin: {error}") from error
-        node.start()
-        self.relaying = Relaying(kernel.relays, loop)
-        self.relaying.start()
-        self._undo.append(self.relaying.stop)
+        running = Running(node, fs, self.plugins, self.plugin_host, loop, turns, self._undo.append)
+        self.ticker, self.following, self.relaying = running.ticker, running.following, running.relaying
         kernel.administration.on_changed = self.plugins.topic_changed
         self._undo.append(self.plugins.stopping)
         self.plugins.started()
         for topic in kernel.catalog.topics():
             self.plugins.topic_changed(topic.name, "exists")
-        self._follow()
-        self._bind_edges()
+        running.follow(self._undo.append)
+        ask_policies(kernel.hold, self.plugins)
         self.access = authorizing.access_of(node, settings, self.plugins, self.plugin_host)
         node.services.add(authorizing.answers(self.access, self.tls_files))
         if takes_tokens(settings.listeners):
             self._take_tokens(loop)
+        watch = self.plugins.errors.watch
         more_apis = [_kafka_api(each) for each in watch("halfmoon_kafka_apis", self.plugins.kafka_apis, "handler")]
         self.kafka = Server(
             kernel, node.services, settings, loop, access=self.access, verifier=self.access_tokens,
@@ -259,36 +209,6 @@ class App:
         fit = connections_that_fit(descriptors, self.settings.limits.max_connections * len(listeners))
         for listener in listeners:
             listener.most_connections = fit // len(listeners)
-
-    def _follow(self) -> None:
-        """Plugins follow the log. Raises StartError."""
-        owners = self.plugins.owners
-        watched = self.plugins.errors.watch("halfmoon_dispatch", self.plugins.dispatchers, "on_batches")
-        dispatchers = [(owners["halfmoon_dispatch", each.name], each) for each in watched]
-        self._undo.append(self.following.stop)
-        try:
-            self.following.start(dispatchers, self.node.kernel.cluster_id)
-        except OSError as error:
-            raise StartError(f"data directory: plugins: {error}") from error
-
-    def _bind_edges(self) -> None:
-        """Plugins that observe, and that have a say in what answers a waiting request."""
-        if self.plugins.observers:
-            Observing(self.node, self.plugins.observers, self.plugins.errors)
-        if self.plugins.fetch_filters:
-            filter_failed = partial(self.plugins.errors.count_of, "halfmoon_fetch")
-            self.node.services.add(LeavingOut(self.plugins.fetch_filters, filter_failed))
-        hold = self.node.kernel.hold
-        hold.policies = self.plugins.hold_policies
-        logged: set[str] = set()
-
-        def failed(policy: Policy, error: Exception) -> None:
-            self.plugins.errors.count_of("halfmoon_hold", policy.name)
-            if policy.name not in logged:
-                logged.add(policy.name)
-                logger.error("event=hold_policy_failed policy=%s", policy.name, exc_info=error)
-
-        hold.on_policy_error = failed
 
     def reload(self, settings: Settings) -> None:
         """Let settings hold that were read anew, as far as they can change now; the log says which did, and which need
@@ -391,7 +311,3 @@ async def _bound(start: Callable[[Address], Awaitable[tuple[str, int]]], bind: A
         reason = os.strerror(error.errno) if error.errno else error
         raise StartError(f"cannot listen on {bind}: {reason}") from error
     return Address(host, port)
-
-
-def _log_progress(position: int, end: int) -> None:
-    logger.info("event=recovering position=%d of=%d", position, end)

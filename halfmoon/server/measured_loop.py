@@ -28,7 +28,6 @@ Ts = TypeVarTuple("Ts")
 TIMER, RELAY, BACKGROUND, HTTP, GC, OTHER = "timer", "relay", "background", "http", "gc", "other"
 
 FUNCTIONS: Mapping[str, str] = {
-    "Ticker._expire": TIMER,
     "Ticker._again": TIMER,
     "Ticker._retain": BACKGROUND,
     "Ticker._job_ended": BACKGROUND,
@@ -43,6 +42,7 @@ MODULES: Mapping[str, str] = {
     "halfmoon.server.relaying": RELAY,
     "halfmoon.server.http": HTTP,
     "halfmoon.server.loop_lag": TIMER,
+    "halfmoon.server.deadlines": TIMER,
     "halfmoon.server.services": PLUGIN,
     "halfmoon.adapters": CONNECTION,
     "halfmoon": OTHER,

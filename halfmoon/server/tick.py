@@ -26,6 +26,7 @@ from halfmoon.core.durations import Durations
 from halfmoon.core.jobs import Background, Job
 from halfmoon.core.kernel import Kernel
 from halfmoon.core.storage.segment import Sync
+from halfmoon.server.deadlines import Deadlines
 from halfmoon.server.eager import Eager
 from halfmoon.server.sync_place import SyncPlace
 from halfmoon.server.waking import wake_in_turns
@@ -41,11 +42,6 @@ time is looked for at their ends."""
 CLOCK_INTERVAL_S = 2.0
 """How often is looked whether the wall clock has leapt."""
 LEAP_MS: Final = 250
-
-STALL_MS: Final = 100
-"""A deadline that is looked at so much later was not kept because the loop, or the machine, stood still."""
-READ_S: Final = 0.05
-"""Then so long is read what has come meanwhile, before anything expires: heartbeats lie in the sockets."""
 
 SHARED_ROUNDS: Final = 16
 """After a round in which several clients appended, the turns of so many rounds wait for their end."""
@@ -162,12 +158,9 @@ class Ticker:
         self._background = [_Background(self, work) for work in kernel.features.background]
         self._syncing: Future[Outcome] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
-        self._deadline_timer: asyncio.TimerHandle | None = None
-        self._deadline_ms = 0
+        self._deadlines = Deadlines(kernel.timers, kernel.clock, loop)
         self._wall_ahead_ms = 0
         """Of the monotonic clock."""
-        self._stood_still = False
-        """What has come meanwhile is being read."""
         self._timers: list[asyncio.TimerHandle] = []
         self._jobs_every = min(JOB_CHECK_BYTES, self._log_settings.segment_bytes // 16)
         self._jobs_at = 0
@@ -185,13 +178,13 @@ class Ticker:
         kernel.turn.on_dirty = self._schedule
         kernel.on_handled = self._handled
         kernel.turn.on_late = lambda: self.loop.call_soon(kernel.turn.answer_late)
-        kernel.timers.on_deadline = self._arm
-        wake_in_turns(kernel.hold, self._turns)
-        self._arm_next(0)
+        if kernel.owns_hold:
+            wake_in_turns(kernel.hold, self._turns)
+            self.every(kernel.settings.hold.check_interval_ms / 1000, kernel.hold.check)
+        self._deadlines.start()
         self.every(TURN_INTERVAL_S, self._turn)
         self._look_at_clock()
         self.every(CLOCK_INTERVAL_S, self._look_at_clock)
-        self.every(kernel.settings.hold.check_interval_ms / 1000, kernel.hold.check)
         for background in self._background:
             background.start()
         self.loop.call_later(RETENTION_INTERVAL_S, self._retain)
@@ -199,7 +192,8 @@ class Ticker:
     async def stop(self) -> None:
         """Let what is under way end; nothing new is begun."""
         self.stopped = True
-        for timer in (*self._timers, self._flush_timer, self._deadline_timer):
+        self._deadlines.stop()
+        for timer in (*self._timers, self._flush_timer):
             if timer is not None:
                 timer.cancel()
         self._kernel.turn.on_dirty = self._kernel.on_handled = lambda: None
@@ -306,37 +300,6 @@ class Ticker:
         self.begin_job()
 
     # -- time ------------------------------------------------------------------------------------------------------
-
-    def _arm(self, deadline_ms: int) -> None:
-        """Make sure that we wake at `deadline_ms` at the latest."""
-        timer = self._deadline_timer
-        if timer is not None:
-            if self._deadline_ms <= deadline_ms:
-                return
-            timer.cancel()
-        now_ms = self._kernel.clock.mono_ms()
-        self._deadline_ms = max(deadline_ms, now_ms)
-        self._deadline_timer = self.loop.call_later((self._deadline_ms - now_ms) / 1000, self._expire)
-
-    def _expire(self) -> None:
-        self._deadline_timer = None
-        kernel = self._kernel
-        now_ms = kernel.clock.mono_ms()
-        if now_ms - self._deadline_ms > STALL_MS and not self._stood_still:
-            self._stood_still = True
-            self._deadline_timer = self.loop.call_later(READ_S, self._expire)
-            return
-        self._stood_still = False
-        try:
-            kernel.timers.expire(now_ms)
-        finally:
-            if not self.stopped:
-                self._arm_next(now_ms + 1)
-
-    def _arm_next(self, not_before_ms: int) -> None:
-        deadline_ms = self._kernel.timers.next_deadline()
-        if deadline_ms is not None:
-            self._arm(max(deadline_ms, not_before_ms))
 
     def every(self, interval_s: float, what: Callable[[], None]) -> None:
         """Call it again and again, whatever it raises."""

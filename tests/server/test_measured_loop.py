@@ -100,7 +100,7 @@ async def test_causes_by_where_a_function_stands(tmp_path: Path) -> None:
     async with node(tmp_path) as app:
         ticker = app.ticker
         assert cause_of(ticker._synced) == "tick"
-        assert cause_of(ticker._expire) == "timer"
+        assert cause_of(ticker._deadlines._expire) == "timer"
         assert cause_of(ticker._again) == "timer"
         assert cause_of(ticker._retain) == "background"
     assert cause_of(len) == "other"

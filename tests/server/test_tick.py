@@ -23,7 +23,8 @@ from halfmoon.core.records.batches import build_batch
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.core.storage.log_files import segment_path
 from halfmoon.server.clock import SystemClock
-from halfmoon.server.tick import READ_S, SHARED_ROUNDS, Round, Ticker
+from halfmoon.server.deadlines import READ_S
+from halfmoon.server.tick import SHARED_ROUNDS, Round, Ticker
 from halfmoon.testing.node import BareNode
 
 
