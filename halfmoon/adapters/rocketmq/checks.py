@@ -15,10 +15,11 @@ from msgspec import Struct
 
 from halfmoon.adapters.rocketmq.members import Client, Members
 from halfmoon.adapters.rocketmq.names import HALF_TOPIC
+from halfmoon.adapters.rocketmq.queues import Queues
 from halfmoon.adapters.rocketmq.to_messages import MessageWriter
 from halfmoon.adapters.rocketmq.windows import READ_BYTES, Window, Windows
 from halfmoon.adapters.tcp.core import Core
-from halfmoon.core.catalog.topics import Partition, Topic
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.hold import Held
 from halfmoon.errors import BrokerError
 from halfmoon.remoting.message import decode_stored, encode_stored
@@ -50,17 +51,19 @@ class CheckBack:
         windows: Windows,
         *,
         broker_name: str,
-        group_topic: Callable[[str], Topic],
+        queues: Queues,
+        group_topic: Callable[[str], None],
         writer_for: Callable[[Client], MessageWriter],
         may_answer: Callable[[Client, str, str], bool],
     ) -> None:
         """`may_answer`: whether a client may be told what its group of producers has sent to this topic. `group_topic`
-        makes a group's own topic if need be, and may raise BrokerError; `writer_for` writes messages
+        has a group's check topic made if need be, and may raise BrokerError; `writer_for` writes messages
         as that client reads them."""
         self._core = core
         self._members = members
         self._windows = windows
         self._broker_name = broker_name
+        self._queues = queues
         self._group_topic = group_topic
         self._writer_for = writer_for
         self._may_answer = may_answer
@@ -76,10 +79,11 @@ class CheckBack:
         if group in self._followed:
             return
         topic = self._core.catalog.topic(check_topic(group))
-        if topic is None:
+        queues = [] if topic is None else self._queues.of(topic)
+        if not queues:
             self._unasked.add(group)
             return
-        partition = topic.partitions[0]
+        partition = queues[0]
         # Of what came while no producer was connected the next check brings another.
         offset = partition.start_offset if group in self._unasked else partition.stable_offset
         followed = self._followed[group] = _Followed(group, partition, offset)
@@ -100,7 +104,7 @@ class CheckBack:
     def expect(self, group: str) -> None:
         """A producer of this group sends a half message: there are questions to come. Raises BrokerError."""
         if group not in self._followed:
-            self._group_topic(check_topic(group))
+            self._group_topic(group)
             self.follow(group)
 
     def _wait(self, followed: _Followed) -> None:

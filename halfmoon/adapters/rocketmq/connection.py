@@ -249,6 +249,10 @@ class Connection(Identified):
             self._resume_soon()
 
     @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    @property
     def is_deaf(self) -> bool:
         """It does not read: what it need not be told is not kept for it."""
         return self._closed or self._write_paused or self._out_bytes > tcp.WRITE_LIMIT_BYTES

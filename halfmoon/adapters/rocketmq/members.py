@@ -171,6 +171,15 @@ class Members:
                 del self.conflicts[key]
         return member
 
+    def consumer_ids(self, connection: Client) -> dict[str, str]:
+        """The groups that a connection consumes for → its client id there."""
+        groups = [group for role, group in self.memberships(connection) if role == CONSUMER]
+        return {group: self.consumers[group].members[connection].client_id for group in groups}
+
+    def has_consumer(self, group: str, client_id: str) -> bool:
+        known = self.consumers.get(group)
+        return known is not None and known.member(client_id) is not None
+
     def groups_of(self, topic: str) -> Iterator[ConsumerGroup]:
         """Groups with members that subscribe to a topic."""
         for group in self.consumers.values():

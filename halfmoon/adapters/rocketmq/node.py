@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from halfmoon.adapters.rocketmq import names
 from halfmoon.adapters.rocketmq.checks import CheckBack
 from halfmoon.adapters.rocketmq.ends import Ends
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.filters import Filters
-from halfmoon.adapters.rocketmq.groups import Groups
+from halfmoon.adapters.rocketmq.groups import ConsumersElsewhere, Groups
 from halfmoon.adapters.rocketmq.members import Client, Members
-from halfmoon.adapters.rocketmq.progress import Progress
+from halfmoon.adapters.rocketmq.progress import AnyProgress, Progress, Told
 from halfmoon.adapters.rocketmq.queue_locks import QueueLocks
+from halfmoon.adapters.rocketmq.queues import Queues
+from halfmoon.adapters.rocketmq.shard_progress import ShardProgress
+from halfmoon.adapters.rocketmq.shard_topics import ShardTopics
+from halfmoon.adapters.rocketmq.shards import Broker, Shards
 from halfmoon.adapters.rocketmq.to_messages import MessageWriter
 from halfmoon.adapters.rocketmq.to_records import RecordMaker
 from halfmoon.adapters.rocketmq.windows import Windows
@@ -25,6 +29,7 @@ from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.errors import BrokerError
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import Host
+from halfmoon.schema.group_topics import check_topic
 from halfmoon.services.audit.service import Audit
 from halfmoon.services.common.filters import FilterCompiler
 from halfmoon.services.common.services import Services
@@ -52,8 +57,12 @@ class Node:
         allocators: Mapping[str, AnyAllocator],
         languages: Mapping[str, FilterCompiler],
         later: Timer,
+        shards: Shards | None = None,
     ) -> None:
+        """`shards`: where the core is one shard of several."""
         self.core = core
+        self.shards = shards
+        self.queues = Queues(core.catalog)
         self.services = services
         self.settings = settings
         self.allocators = allocators
@@ -69,11 +78,20 @@ class Node:
         self.extra_cost = 0
         """What the request that is being handled has cost besides its bytes (see connection.REQUEST_COST)."""
         self.windows = Windows(core, services)
-        self.progress = Progress(core, services.get(GroupService), later)
+        self.progress: AnyProgress
+        self.topics: ShardTopics | None = None
+        """What makes topics, where other shards have them too."""
+        if shards is None:
+            self.progress = Progress(core, services.get(GroupService), later)
+        else:
+            self.progress = ShardProgress(core.catalog, shards.coordinators, later)
+            self.topics = ShardTopics(core.catalog, shards.changes)
+        self.elsewhere = ConsumersElsewhere(settings.client_timeout_ms, core.clock.mono_ms)
+        """Consumers that are connected to other shards, of the groups that this one coordinates."""
         self.records = RecordMaker()
         self.checks = CheckBack(
             core, self.members, self.windows, broker_name=settings.broker_name,
-            group_topic=self.group_topic, writer_for=self.writer_for,
+            queues=self.queues, group_topic=self._check_topic, writer_for=self.writer_for,
             may_answer=self.may_answer,
         )  # fmt: skip
         self.ends = Ends(core)
@@ -93,7 +111,7 @@ class Node:
     def start(self, address: tuple[str, int]) -> None:
         """The broker listens there."""
         self._port = address[1]
-        self.services.get(GroupNames).other_protocol = Groups(self.members, self.progress)
+        self.services.get(GroupNames).other_protocol = Groups(self.members, self.progress, self.elsewhere)
         self.later(SWEEP_S, self._sweep)
 
     def spend(self, cost: int) -> None:
@@ -113,6 +131,10 @@ class Node:
                 connection.abort(f"the client has not sent a heartbeat for {timeout}")
             self.locks.expire(mono_ms)
             self.checks.look_again()
+            self.elsewhere.expire()
+            if self.topics is not None:
+                for name in self.topics.take_failed():
+                    self.ensure_group_topic(name)
             for key in [key for key in self._resets if not self.members.has_consumers(key[0])]:
                 del self._resets[key]
         finally:
@@ -120,9 +142,16 @@ class Node:
 
     def closed(self, connection: Client) -> None:
         """A connection is gone."""
+        ids = {} if self.shards is None else self.members.consumer_ids(connection)
         for group in self.members.closed(connection):
-            self.progress.write(group)
-            self.tell_consumers(group)
+            self.consumer_left(group, ids.get(group, ""))
+
+    def consumer_left(self, group: str, client_id: str) -> None:
+        """A group of consumers has a member less."""
+        self.progress.write(group)
+        if self.shards is not None and not self.members.has_consumer(group, client_id):
+            self.shards.coordinators.consumer_left(group, client_id)  # behind what it has consumed
+        self.tell_consumers(group)
 
     def tell_consumers(self, group: str) -> None:
         """The members of a group have changed: they are to share the queues anew (B22)."""
@@ -136,14 +165,23 @@ class Node:
 
     # -- progress set from outside -----------------------------------------------------------------------------------
 
-    def reset(self, group: str, partition: Partition, offset: int) -> int:
-        """Set a group's progress; the log position to wait for. Its consumers are told when they pull next, which those
-        whose pull is held do now."""
-        position = self.progress.set(group, partition, offset)
-        if self.members.has_consumers(group):
-            self._resets[group, partition] = offset
-            self.core.hold.wake_partition(partition)
-        return position
+    def reset(self, group: str, entries: Sequence[tuple[Partition, int]], told: Told) -> None:
+        """Set a group's progress. Its consumers are told when they pull next, which those whose pull is held do now.
+        Raises BrokerError."""
+        refused: list[BrokerError] = []
+
+        def done(error: BrokerError | None) -> None:
+            if error is not None:
+                refused.append(error)
+                for partition, _ in entries:
+                    self._resets.pop((group, partition), None)
+            told(error)
+
+        self.progress.set(group, entries, done)
+        if not refused and self.members.has_consumers(group):
+            for partition, offset in entries:
+                self._resets[group, partition] = offset
+                self.core.hold.wake_partition(partition)
 
     def was_reset(self, group: str, partition: Partition) -> bool:
         """Whether its consumers have not heard yet; what they report meanwhile does not count."""
@@ -178,8 +216,22 @@ class Node:
             store = Host.parse(connection.host, port)
         writer = self._writers.get(store)
         if writer is None:
-            writer = self._writers[store] = MessageWriter(self.core.catalog, store, self.settings.cluster)
+            writer = self._writers[store] = MessageWriter(
+                self.core.catalog, store, self.settings.cluster, self.queues,
+                lambda topic, index: self._held_by(store, topic, index),
+            )  # fmt: skip
         return writer
+
+    def _held_by(self, store: Host, topic: Topic, index: int) -> tuple[Host, int] | None:
+        """Where a partition is that is not here, as those see it who see us at `store`, and its number."""
+        holder = None if self.shards is None else self.shards.brokers.holder(topic, index)
+        if holder is None:
+            return None
+        return _host_of(holder.broker, store), holder.queue_number
+
+    def host_of(self, broker: Broker, connection: Client) -> Host:
+        """Where a client reaches another broker, for ids of messages."""
+        return _host_of(broker, self.writer_for(connection).store)
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -223,13 +275,13 @@ class Node:
             topic = self.topic(rocketmq_name)
             if self._known_at == self.core.catalog.changes:
                 self._readable[rocketmq_name] = topic
-        if not 0 <= queue_id < len(topic.partitions):
+        queues = self.queues.of(topic)
+        if not 0 <= queue_id < len(queues):
             raise Refused(
                 Code.INVALID_PARAMETER,
-                f"queueId[{queue_id}] is illegal, topic:[{rocketmq_name}] topicConfig.readQueueNums:"
-                f"[{len(topic.partitions)}]",
+                f"queueId[{queue_id}] is illegal, topic:[{rocketmq_name}] topicConfig.readQueueNums:[{len(queues)}]",
             )
-        partition = topic.partitions[queue_id]
+        partition = queues[queue_id]
         self.check_owner(partition)
         return partition
 
@@ -239,17 +291,48 @@ class Node:
         if core.owners.owner_of(partition) != core.node_id:
             raise Refused(Code.NOT_LEADER_FOR_QUEUE, f"another node owns queue {partition.index} of the topic")
 
-    def group_topic(self, name: str) -> Topic:
-        """A group's own topic, which is made if need be. Raises BrokerError."""
+    def group_topic(self, name: str, told: Callable[[Topic | BrokerError], None]) -> None:
+        """A group's own topic, which is made if need be. Told at once where nobody else has to agree. Raises
+        BrokerError."""
         topic = self.core.catalog.topic(name)
-        return self.core.administration.create_topic(name, 1)[0] if topic is None else topic
+        if topic is not None:
+            told(topic)
+        elif self.topics is None:
+            told(self.core.administration.create_topic(name, 1)[0])
+        else:
+            self.topics.make(name, 1, told)
+
+    def _check_topic(self, group: str) -> None:
+        """Have the topic made in which its producers are asked. Raises BrokerError."""
+        is_here = self.topics is None
+
+        def made(topic: Topic | BrokerError) -> None:
+            if not is_here and not isinstance(topic, BrokerError):
+                self.checks.follow(group)
+
+        self.group_topic(check_topic(group), made)
 
     def ensure_group_topic(self, name: str) -> None:
+        def made(topic: Topic | BrokerError) -> None:
+            if isinstance(topic, BrokerError):
+                self._was_not_made(name, topic)
+                if self.topics is not None:
+                    self.topics.failed(name)
+
         try:
-            self.group_topic(name)
+            self.group_topic(name, made)
         except BrokerError as error:
-            if name not in self._not_made:
-                if len(self._not_made) >= MOST_NOT_MADE:
-                    self._not_made.clear()
-                self._not_made.add(name)
-                log.warning("event=group_topic_not_created topic=%s error=%s", name, error)
+            self._was_not_made(name, error)
+
+    def _was_not_made(self, name: str, error: BrokerError) -> None:
+        if name not in self._not_made:
+            if len(self._not_made) >= MOST_NOT_MADE:
+                self._not_made.clear()
+            self._not_made.add(name)
+            log.warning("event=group_topic_not_created topic=%s error=%s", name, error)
+
+
+def _host_of(broker: Broker, store: Host) -> Host:
+    """A name is no address: that is ours then, which reaches the others too."""
+    host = Host.parse(broker.host, broker.port)
+    return host if any(host.address) else Host(store.address, broker.port)

@@ -8,9 +8,12 @@ writes it every five seconds (org.apache.rocketmq.broker.offset.ConsumerOffsetMa
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
+from halfmoon.adapters.rocketmq.shards import Offsets, Place
 from halfmoon.adapters.tcp.core import Core
+from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.errors import BrokerError
 from halfmoon.services.groups.service import GroupService
@@ -19,8 +22,42 @@ log = logging.getLogger("halfmoon.rocketmq")
 
 WRITE_EVERY_S = 1.0
 
+Told = Callable[[BrokerError | None], None]
+Found = Callable[[Sequence[int | None] | BrokerError], None]
+"""Told of each queue that was asked about: None where the group has never said."""
+
+
+class AnyProgress(Protocol):
+    """Of all groups, wherever it is kept: here, or at the shards that coordinate them (shard_progress.py)."""
+
+    def note(self, group: str, partition: Partition, offset: int) -> None:
+        """The group has consumed what is below `offset`. It does not count where it is Kafka's members that consume."""
+        ...
+
+    def write(self, group: str | None = None) -> None:
+        """Write down what was noted: of one group, or of all."""
+        ...
+
+    def commit(self, group: str, told: Told) -> None:
+        """The same, for who waits until it is durable."""
+        ...
+
+    def set(self, group: str, entries: Sequence[tuple[Partition, int]], told: Told) -> None:
+        """Set progress from outside; told when that is durable."""
+        ...
+
+    def find(self, group: str, partitions: Sequence[Partition], told: Found) -> None:
+        """Up to where the group has consumed."""
+        ...
+
+    def all(self, group: str, told: Callable[[Offsets | BrokerError], None]) -> None:
+        """The same of all queues that it has said anything of."""
+        ...
+
 
 class Progress:
+    """Of a broker that is one process."""
+
     def __init__(self, core: Core, groups: GroupService, later: Callable[[float, Callable[[], None]], object]) -> None:
         """`later(seconds, callback)` calls back once."""
         self._core = core
@@ -52,27 +89,59 @@ class Progress:
 
     def write_or_refuse(self, group: str) -> None:
         """The same, for who waits for it. Raises BrokerError."""
-        core = self._core
         noted = self._noted.pop(group, {})
-        known = self._groups.all_offsets.get(group, {})
-        entries = []
-        for partition, offset in noted.items():
-            place = partition.topic.number, partition.index
-            exists = core.catalog.partition(*place) is partition
-            if exists and (place not in known or known[place].offset != offset):
-                entries.append((partition, offset, -1, ""))
-        if entries:
-            self._groups.record(group, entries, reset=False)
+        catalog = self._core.catalog
+        record_changed(self._groups, group, [each for each in noted.items() if exists(catalog, each[0])])
 
-    def set(self, group: str, partition: Partition, offset: int) -> int:
-        """Set progress from outside; the log position to wait for. Raises BrokerError."""
-        self._noted.get(group, {}).pop(partition, None)
-        return self._groups.record(group, [(partition, offset, -1, "")], reset=True)
+    def commit(self, group: str, told: Told) -> None:
+        """Raises BrokerError."""
+        self.write_or_refuse(group)
+        self._core.when_durable(self._core.turn.state_position, told)
 
-    def offset(self, group: str, partition: Partition) -> int | None:
-        """Up to where the group has consumed; None where it has never said."""
+    def set(self, group: str, entries: Sequence[tuple[Partition, int]], told: Told) -> None:
+        """Raises BrokerError."""
+        position = 0
+        for partition, offset in entries:
+            self._noted.get(group, {}).pop(partition, None)
+            position = self._groups.record(group, [(partition, offset, -1, "")], reset=True)
+        self._core.when_durable(position, told)
+
+    def find(self, group: str, partitions: Sequence[Partition], told: Found) -> None:
+        told([self._offset(group, each) for each in partitions])
+
+    def all(self, group: str, told: Callable[[Offsets | BrokerError], None]) -> None:
+        self.write(group)
+        told({place: each.offset for place, each in self._groups.all_offsets.get(group, {}).items()})
+
+    def _offset(self, group: str, partition: Partition) -> int | None:
         noted = self._noted.get(group, {}).get(partition)
         if noted is not None:
             return noted
-        committed = self._groups.all_offsets.get(group, {}).get((partition.topic.number, partition.index))
+        committed = self._groups.all_offsets.get(group, {}).get(place_of(partition))
         return None if committed is None else committed.offset
+
+
+def place_of(partition: Partition) -> Place:
+    return partition.topic.number, partition.index
+
+
+def exists(catalog: Catalog, partition: Partition) -> bool:
+    """Whether it was not deleted."""
+    return catalog.partition(*place_of(partition)) is partition
+
+
+def with_offsets(groups: GroupService, topic: int) -> list[str]:
+    """The groups that have committed offsets in a topic."""
+    return [group for group, offsets in groups.all_offsets.items() if any(number == topic for number, _ in offsets)]
+
+
+def record_changed(groups: GroupService, group: str, offsets: Iterable[tuple[Partition, int]]) -> None:
+    """Record those of these offsets that are not what is committed. Raises BrokerError."""
+    known = groups.all_offsets.get(group, {})
+    entries = []
+    for partition, offset in offsets:
+        committed = known.get(place_of(partition))
+        if committed is None or committed.offset != offset:
+            entries.append((partition, offset, -1, ""))
+    if entries:
+        groups.record(group, entries, reset=False)

@@ -14,12 +14,13 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from msgspec import Struct
 
-from halfmoon.adapters.rocketmq.answers import Answer, refusal
+from halfmoon.adapters.rocketmq.answers import DONE, Answer, refusal
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.members import Client
 from halfmoon.adapters.rocketmq.node import Node
+from halfmoon.adapters.rocketmq.shards import Administered
 from halfmoon.adapters.tcp.access import Recorded, Rights, Use, check
-from halfmoon.adapters.tcp.core import Core
+from halfmoon.adapters.tcp.core import Answered, Core
 from halfmoon.adapters.tcp.steps import run_steps
 from halfmoon.auth.principals import Principal
 from halfmoon.core.steps import Slices
@@ -69,6 +70,9 @@ class Peer(Client, Protocol):
     """Pulls that wait for messages, …"""
     held_characters: int
     """… and of the expressions that they wait with."""
+
+    @property
+    def is_closed(self) -> bool: ...
 
     def who(self, principal: Principal) -> Who:
         """As audit records it."""
@@ -217,7 +221,63 @@ class Call:
 
     def when_known(self, answer: Answer) -> None:
         """Answer how something is, changed or not, once all is durable that this rests on (docs/decisions/0131)."""
-        self.after(self.core.turn.state_position, answer)
+        shards = self.node.shards
+        if shards is None:
+            self.after(self.core.turn.state_position, answer)
+            return
+        self.connection.awaits(1)
+
+        def known(error: BrokerError | None) -> None:
+            self.connection.awaits(-1)
+            if error is None:
+                self.after(self.core.turn.state_position, answer)
+            else:
+                self.reply(refusal(error))
+
+        shards.changes.when_known(known)
+
+    def change(self, work: Callable[[Administered], object]) -> None:
+        """Change what is everybody's: topics, users, access rules. Answer DONE once that is durable, or what `work`
+        raises."""
+        shards = self.node.shards
+        if shards is None:
+            work(self.core)
+            self.when_known(DONE)
+            return
+        self.hold_on()
+
+        def changed(error: Exception | None) -> None:
+            self.answer(lambda: DONE if error is None else self._failed(error))
+
+        shards.changes.change(work, changed)
+
+    def wait_for(self, work: Callable[[Answered], None], answer: Answer = DONE) -> None:
+        """Answer once `work` has called back without an error. It may raise BrokerError instead."""
+        self.connection.awaits(1)
+
+        def told(error: BrokerError | None) -> None:
+            self.connection.awaits(-1)
+            self.reply(answer if error is None else refusal(error))
+
+        try:
+            work(told)
+        except BrokerError:
+            self.connection.awaits(-1)
+            raise
+
+    def hold_on(self) -> None:
+        """The answer comes later, by `answer`."""
+        self.connection.awaits(1)
+
+    def answer(self, make: Callable[[], Answer | None]) -> None:
+        """After `hold_on`: answer what `make` makes, which may raise as a handler does, and answer later again."""
+        self.connection.awaits(-1)
+        try:
+            answer = make()
+        except Exception as error:
+            answer = self._failed(error)
+        if answer is not None:
+            self.reply(answer)
 
     def work_out(self, steps: Slices[Any], answered: Callable[[Any], Answer | None]) -> None:
         """Answer what `answered` makes of the result; it may raise as a handler does."""

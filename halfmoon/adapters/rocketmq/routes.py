@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from halfmoon.adapters.rocketmq import names
 from halfmoon.adapters.rocketmq.members import Client
 from halfmoon.adapters.rocketmq.node import Node
 from halfmoon.adapters.rocketmq.sending import MOST_AUTO_QUEUES
+from halfmoon.adapters.rocketmq.shards import Broker
 from halfmoon.core.catalog.owners import OtherNode
 from halfmoon.core.catalog.topics import Topic
 
@@ -28,7 +31,43 @@ def broker_data(node: Node, connection: Client) -> dict[str, object]:
     }
 
 
+def all_brokers(node: Node, connection: Client) -> dict[str, dict[str, object]]:
+    """By name."""
+    if node.shards is None:
+        return {node.settings.broker_name: broker_data(node, connection)}
+    return {each.name: _data_of(node, connection, each) for each in node.shards.brokers.all()}
+
+
+def queue_counts(node: Node, topic: Topic) -> list[tuple[str, int]]:
+    """Which brokers have how many of a topic's queues."""
+    if node.shards is None:
+        return [(node.settings.broker_name, len(topic.partitions))]
+    return [(broker.name, count) for broker, count in node.shards.brokers.of_topic(topic)]
+
+
+def _data_of(node: Node, connection: Client, broker: Broker) -> dict[str, object]:
+    return {
+        "brokerAddrs": {"0": _address(broker.host or node.address_for(connection)[0], broker.port)},
+        "brokerName": broker.name,
+        "cluster": node.settings.cluster,
+        "enableActingMaster": False,
+    }
+
+
+def _over_brokers(
+    node: Node, connection: Client, perm: int, brokers: Sequence[tuple[Broker, int]]
+) -> dict[str, object]:
+    return {
+        "brokerDatas": [_data_of(node, connection, broker) for broker, _ in brokers],
+        "filterServerTable": {},
+        "queueDatas": [_queue_data(broker.name, perm, count) for broker, count in brokers],
+    }
+
+
 def topic_route(node: Node, connection: Client, topic: Topic) -> dict[str, object]:
+    """Without brokers where none can be reached now."""
+    if node.shards is not None:
+        return _over_brokers(node, connection, permissions(topic), node.shards.brokers.of_topic(topic))
     route = _route(node, connection, permissions(topic), len(topic.partitions))
     leaders = node.core.owners.leaders_of(topic)
     owners = {leader.node_id for leader in leaders or ()}
@@ -56,6 +95,9 @@ def _address(host: str, port: int) -> str:
 
 def auto_create_route(node: Node, connection: Client) -> dict[str, object]:
     """What producers make of it: a topic made by sending has its permissions, and at most so many queues."""
+    if node.shards is not None:
+        brokers = [(broker, MOST_AUTO_QUEUES) for broker in node.shards.brokers.all()]
+        return _over_brokers(node, connection, READ | WRITE | INHERIT, brokers)
     return _route(node, connection, READ | WRITE | INHERIT, MOST_AUTO_QUEUES)
 
 
@@ -63,13 +105,15 @@ def _route(node: Node, connection: Client, perm: int, queues: int) -> dict[str, 
     return {
         "brokerDatas": [broker_data(node, connection)],
         "filterServerTable": {},
-        "queueDatas": [
-            {
-                "brokerName": node.settings.broker_name,
-                "perm": perm,
-                "readQueueNums": queues,
-                "topicSysFlag": 0,
-                "writeQueueNums": queues,
-            }
-        ],
+        "queueDatas": [_queue_data(node.settings.broker_name, perm, queues)],
+    }
+
+
+def _queue_data(broker_name: str, perm: int, queues: int) -> dict[str, object]:
+    return {
+        "brokerName": broker_name,
+        "perm": perm,
+        "readQueueNums": queues,
+        "topicSysFlag": 0,
+        "writeQueueNums": queues,
     }

@@ -10,11 +10,13 @@ from typing import Final, NamedTuple
 from stringzilla import find
 
 from halfmoon.adapters.rocketmq import names
-from halfmoon.adapters.rocketmq.answers import Answer
+from halfmoon.adapters.rocketmq.answers import Answer, refusal
 from halfmoon.adapters.rocketmq.drawing import header, record, split_unique
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.late import append_late
 from halfmoon.adapters.rocketmq.registry import Call
+from halfmoon.adapters.rocketmq.shard_topics import ShardTopics
+from halfmoon.adapters.rocketmq.shards import Stored
 from halfmoon.adapters.rocketmq.to_messages import PRODUCER_GROUP, RECONSUME_TIMES, RETRY_LIMIT
 from halfmoon.adapters.rocketmq.to_records import (
     AT_ONCE,
@@ -76,7 +78,9 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
     """Store the body of a request."""
     node = call.node
     connection = call.connection
-    partition = _queue(call, sent)
+    partition = _queue(call, sent, batch=batch)
+    if partition is None:
+        return None
     text = sent.properties.encode()
     if len(text) > properties.MAX_BYTES:
         raise Refused(Code.MESSAGE_ILLEGAL, f"the properties take {len(text)} bytes of {properties.MAX_BYTES}")
@@ -105,6 +109,9 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
         except StopIteration as made_at_once:
             made, count = made_at_once.value
         else:
+            if node.queues.id_of(partition) < 0:
+                call.work_out(making, lambda made: _send_on(call, partition, made[0], made[1], unique))
+                return None
             call.work_out(
                 _store_many(call, partition, making),
                 lambda stored: _answer(call, partition, stored[0], stored[1], unique, is_half=False),
@@ -118,6 +125,11 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
             _check_features(call, sent, used, text)
         count, drawn = 1, record(unique, found, body, sent.flag, 0, more, more_count)
         made = new_batch(drawn, 1, sent.born_ms, sent.born_ms)
+    if node.queues.id_of(partition) < 0:
+        if is_half:
+            raise Refused(Code.SYSTEM_BUSY, f"other brokers have the queues of topic[{sent.topic}]: ask for its route")
+        _send_on(call, partition, made, count, unique)
+        return None
     core, records, sender = node.core, memoryview(made), call.rights
     try:
         produced = core.append(partition, records, core.clock.wall_ms(), sender=sender)
@@ -170,9 +182,12 @@ def _place(partition: Partition, produced: Produced) -> tuple[Partition, int, in
 
 def _message_ids(call: Call, partition: Partition, produced: Produced, count: int) -> Pauses[str]:
     """With commas between them."""
-    store = call.node.writer_for(call.connection).store_hex
     place, offset, _ = _place(partition, produced)
-    first = physical_offset(place.queue_number, offset)
+    return _ids(call.node.writer_for(call.connection).store_hex, place.queue_number, offset, count)
+
+
+def _ids(store: str, queue_number: int, offset: int, count: int) -> Pauses[str]:
+    first = physical_offset(queue_number, offset)
     if count == 1:
         return f"{store}{first:016X}"
     texts: list[str] = []
@@ -193,18 +208,45 @@ def _answer(
     if call.command.is_oneway:
         return
     _, offset, due_ms = _place(partition, produced)
+    queue_id = call.node.queues.id_of(partition)
+    call.after(produced.position, _stored(message_ids, queue_id, offset, unique, 0 if is_half else due_ms))
+
+
+def _stored(message_ids: str, queue_id: int, offset: int, unique: bytes | None, due_ms: int) -> Answer:
     fields = {
         "msgId": message_ids,
-        "queueId": str(partition.index),
+        "queueId": str(queue_id),
         "queueOffset": str(offset),
         "MSG_REGION": "DefaultRegion",
         "TRACE_ON": "true",
     }
     if unique is not None:
         fields["transactionId"] = unique.decode()
-    if due_ms and not is_half:
+    if due_ms:
         fields[DUE] = str(due_ms)
-    call.after(produced.position, Answer(fields=fields))
+    return Answer(fields=fields)
+
+
+def _send_on(call: Call, partition: Partition, made: bytearray, count: int, unique: bytes | None) -> None:
+    """Have the shard store it that the queue lies in. Raises Refused."""
+    node = call.node
+    shards = node.shards
+    assert shards is not None
+    topic, index = partition.topic, partition.index
+    holder = shards.brokers.holder(topic, index)
+    if holder is None or call.rights is not None:  # who may do what with records is asked where they are stored
+        raise Refused(Code.SYSTEM_BUSY, f"other brokers have the queues of topic[{topic.name}]: ask for its route")
+    call.forget_content()
+    call.hold_on()
+
+    def answer(stored: Stored | BrokerError) -> Answer:
+        if isinstance(stored, BrokerError):
+            return refusal(stored)
+        store = node.host_of(holder.broker, call.connection).in_hex()
+        ids = finish(_ids(store, stored.queue_number, stored.offset, count))
+        return _stored(ids, holder.queue_id, stored.offset, unique, stored.due_ms)
+
+    shards.messages.append(topic, index, bytes(made), lambda stored: call.answer(lambda: answer(stored)))
 
 
 def _check_batch(call: Call, sent: Sent, data: bytes) -> Pauses[None]:
@@ -260,24 +302,50 @@ def _handed_back(call: Call, sent: Sent) -> list[tuple[bytes, bytes]]:
     return said
 
 
-def _queue(call: Call, sent: Sent) -> Partition:
-    """Where it goes. The topic is made where producers may do that by sending. Raises Refused, BrokerError."""
-    topic = call.node.sendable(sent.topic)
+def _queue(call: Call, sent: Sent, *, batch: bool) -> Partition | None:
+    """Where it goes. The topic is made where producers may do that by sending; None: that takes a while, and the
+    request goes on by itself then. Raises Refused, BrokerError."""
+    node = call.node
+    topic = node.sendable(sent.topic)
     if topic is None:
-        topic = _made(call, sent, names.from_rocketmq(sent.topic))
+        name = names.from_rocketmq(sent.topic)
+        wanted = _may_make(call, sent, name)
+        if node.topics is not None:
+            _when_made(call, sent, node.topics, name, wanted, batch=batch)
+            return None
+        topic = call.core.administration.create_topic(name, wanted)[0]
+    queues = node.queues.of(topic)
     queue_id = sent.queue_id
-    if queue_id < 0:
-        queue_id = random.randrange(len(topic.partitions))
-    if queue_id >= len(topic.partitions):
-        raise Refused(
-            Code.INVALID_PARAMETER, f"queueId[{queue_id}] is illegal, topic:[{sent.topic}] has {len(topic.partitions)}"
-        )
-    partition = topic.partitions[queue_id]
-    call.node.check_owner(partition)
+    if queue_id < 0 and queues:
+        queue_id = random.randrange(len(queues))
+    if not 0 <= queue_id < len(queues):
+        if topic.is_spread and call.core.settings.topics.auto_create and sent.default_topic == names.AUTO_CREATE_TOPIC:
+            # By the route of TBW102, as if there were so many queues here: the client has not heard of the topic's yet.
+            return queues[queue_id % len(queues)] if queues else topic.partitions[queue_id % len(topic.partitions)]
+        raise Refused(Code.INVALID_PARAMETER, f"queueId[{queue_id}] is illegal, topic:[{sent.topic}] has {len(queues)}")
+    partition = queues[queue_id]
+    node.check_owner(partition)
     return partition
 
 
-def _made(call: Call, sent: Sent, name: str) -> Topic:
+def _when_made(call: Call, sent: Sent, topics: ShardTopics, name: str, queues: int, *, batch: bool) -> None:
+    """Go on once the topic is there."""
+    call.command.body = bytes(call.command.body)
+    call.hold_on()
+
+    def again(topic: Topic | BrokerError) -> Answer | None:
+        if isinstance(topic, BrokerError):
+            return refusal(topic)
+        answer = send(call, sent, batch=batch)
+        if call.core.turn.dirty:
+            call.core.on_handled()
+        return answer
+
+    topics.make(name, queues, lambda topic: call.answer(lambda: again(topic)))
+
+
+def _may_make(call: Call, sent: Sent, name: str) -> int:
+    """How many queues the topic is to have. Raises Refused, BrokerError."""
     own = sent.topic.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX))
     settings = call.core.settings.topics
     if not own and not (settings.auto_create and sent.default_topic == names.AUTO_CREATE_TOPIC):
@@ -286,5 +354,4 @@ def _made(call: Call, sent: Sent, name: str) -> Topic:
         raise Refused(Code.MESSAGE_ILLEGAL, f"no producer may make a topic '{sent.topic[:300]}'")
     if not own:
         call.check_change(("create", "cluster", CLUSTER), ("create", "topic", name))
-    queues = 1 if own else max(1, min(sent.default_queues, MOST_AUTO_QUEUES))
-    return call.core.administration.create_topic(name, queues)[0]
+    return 1 if own else max(1, min(sent.default_queues, MOST_AUTO_QUEUES))

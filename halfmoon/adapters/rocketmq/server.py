@@ -12,6 +12,7 @@ from halfmoon.adapters.rocketmq.connection import Connection
 from halfmoon.adapters.rocketmq.node import Node
 from halfmoon.adapters.rocketmq.registry import Port
 from halfmoon.adapters.rocketmq.request import registered
+from halfmoon.adapters.rocketmq.shards import Shards
 from halfmoon.adapters.rocketmq.signatures import Signatures
 from halfmoon.adapters.tcp.accepting import Arrival
 from halfmoon.adapters.tcp.access import Access
@@ -47,9 +48,11 @@ class Server(Listener):
         executor: Executor | None = None,
         access: Access | None = None,
         turns: Turns | None = None,
+        shards: Shards | None = None,
     ) -> None:
         """`languages`: filter language → its compiler. `executor` runs cold reads; None takes the loop's own.
-        `access`: what plugins say of who may do what. Raises StartError."""
+        `access`: what plugins say of who may do what. `shards`: where the core is one shard of several; the listener
+        bears the name and the address of this one then. Raises StartError."""
         super().__init__(core, services, settings, loop, executor=executor, turns=turns)
         self._settings = listener
         self.requests = requests = registered()
@@ -61,6 +64,7 @@ class Server(Listener):
             allocators,
             languages,
             lambda delay_s, callback: loop.call_later(delay_s, callback),
+            shards,
         )
         self.node.access = access
         self.signatures: Signatures | None = None

@@ -15,15 +15,16 @@ remembered: it tends to be the same from message to message.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from halfmoon.adapters.rocketmq import names
 from halfmoon.adapters.rocketmq.drawing import FLAG, UNIQ_KEY
 from halfmoon.adapters.rocketmq.message_loop import Tail, write
+from halfmoon.adapters.rocketmq.queues import Queues
 from halfmoon.adapters.rocketmq.to_records import BORN_HOST, KEYS, SYSTEM_FLAGS
 from halfmoon.core.catalog.catalog import Catalog
-from halfmoon.core.catalog.topics import Partition
+from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batch_header import BatchHeader
 from halfmoon.core.records.record_codec import Headers
@@ -80,8 +81,18 @@ class Sheet:
 class MessageWriter:
     """Writes the messages of one broker as seen at one address."""
 
-    def __init__(self, catalog: Catalog, store: Host, cluster: str) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        store: Host,
+        cluster: str,
+        queues: Queues,
+        held_by: Callable[[Topic, int], tuple[Host, int] | None],
+    ) -> None:
+        """`held_by`: where a partition is that is not in this catalog's log, and its broker-wide number."""
         self._catalog = catalog
+        self._queues = queues
+        self._held_by = held_by
         self.store = store
         self.store_hex = store.in_hex()
         self._store = store.pack()
@@ -108,7 +119,7 @@ class MessageWriter:
         BrokerError(INVALID_RECORD)."""
         topic = names.to_rocketmq(partition.topic.name).encode()
         fixed = (
-            magic_for(topic), partition.index, partition.queue_number << OFFSET_BITS, self._store_flag,
+            magic_for(topic), self._queues.id_of(partition), partition.queue_number << OFFSET_BITS, self._store_flag,
             _INT64.pack(store_ms) + self._store, topic_field(topic),
         )  # fmt: skip
         count = record_codec.checked_count(body, header.record_count)
@@ -189,7 +200,7 @@ class MessageWriter:
             words.append((b"TRAN_MSG", b"true"))
         if words:
             real = names.to_rocketmq(found[REAL_TOPIC].decode()).encode() if REAL_TOPIC in found else topic
-            words += [(REAL_TOPIC, real), (REAL_QUEUE, b"%d" % partition.index)]
+            words += [(REAL_TOPIC, real), (REAL_QUEUE, b"%d" % self._queues.id_of(partition))]
         if CHECK_TIMES in found:
             words.append((b"TRANSACTION_CHECK_TIMES", found[CHECK_TIMES]))
         if RETRY_TOPIC in found:
@@ -205,8 +216,14 @@ class MessageWriter:
         topic = self._catalog.by_name.get(name.decode())
         if topic is None or not _is_whole(index) or not _is_whole(offset) or int(index) >= len(topic.partitions):
             return said
-        number = topic.partitions[int(index)].queue_number
-        return message_id(self.store, physical_offset(number, int(offset) & ((1 << OFFSET_BITS) - 1))).encode()
+        partition = topic.partitions[int(index)]
+        store, number = self.store, partition.queue_number
+        if self._queues.id_of(partition) < 0:
+            held = self._held_by(topic, int(index))
+            if held is None:
+                return said
+            store, number = held
+        return message_id(store, physical_offset(number, int(offset) & ((1 << OFFSET_BITS) - 1))).encode()
 
     def _born(self, said: bytes | None) -> tuple[bytes, int]:
         if said is None:

@@ -6,21 +6,32 @@ else it is for the group's consumers to choose (org.apache.rocketmq.broker.proce
 
 from __future__ import annotations
 
-from halfmoon.adapters.rocketmq.answers import Answer
+from collections.abc import Sequence
+
+from halfmoon.adapters.rocketmq.answers import Answer, refusal
 from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.core.catalog.topics import Partition
+from halfmoon.errors import BrokerError
 from halfmoon.remoting.codes import Code
 
 
 @request(14, "QUERY_CONSUMER_OFFSET")
-def handle(call: Call) -> Answer:
+def handle(call: Call) -> None:
     partition = call.node.queue(call.text("topic"), call.number("queueId"))
-    offset = call.node.progress.offset(call.group("consumerGroup"), partition)
-    if offset is None and call.flag("setZeroIfNotFound", default=True) and _begins_in_memory(call, partition):
-        offset = 0
-    if offset is None:
-        return Answer(Code.QUERY_NOT_FOUND, remark="Not found, maybe this group consumer boot first")
-    return Answer(fields={"offset": str(offset)})
+    group, may_be_zero = call.group("consumerGroup"), call.flag("setZeroIfNotFound", default=True)
+
+    def answer(found: Sequence[int | None] | BrokerError) -> Answer:
+        if isinstance(found, BrokerError):
+            return refusal(found)
+        (offset,) = found
+        if offset is None and may_be_zero and _begins_in_memory(call, partition):
+            offset = 0
+        if offset is None:
+            return Answer(Code.QUERY_NOT_FOUND, remark="Not found, maybe this group consumer boot first")
+        return Answer(fields={"offset": str(offset)})
+
+    call.hold_on()
+    call.node.progress.find(group, [partition], lambda found: call.answer(lambda: answer(found)))
 
 
 def _begins_in_memory(call: Call, partition: Partition) -> bool:

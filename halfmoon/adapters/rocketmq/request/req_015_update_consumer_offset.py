@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfmoon.adapters.rocketmq.answers import DONE, Answer
+from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.remoting.codes import Code
@@ -22,6 +22,5 @@ def handle(call: Call) -> Answer | None:
         return Answer(remark="Offset has been previously reset")
     call.node.progress.note(group, partition, offset)
     if not call.command.is_oneway:
-        call.node.progress.write_or_refuse(group)
-        call.when_known(DONE)
+        call.wait_for(lambda told: call.node.progress.commit(group, told))
     return None

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from halfmoon.adapters.rocketmq import attributes, names
-from halfmoon.adapters.rocketmq.answers import DONE
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.adapters.rocketmq.routes import INHERIT, READ, WRITE
+from halfmoon.adapters.rocketmq.shards import Administered
 from halfmoon.core.catalog.topics import Topic
+from halfmoon.core.topic_administration import TopicAdministration
 from halfmoon.remoting.codes import Code
 
 
@@ -20,24 +21,37 @@ def handle(call: Call) -> None:
     perm = call.number("perm", READ | WRITE)
     if perm & (READ | WRITE) != READ | WRITE or perm & ~(READ | WRITE | INHERIT):
         raise Refused(Code.INVALID_PARAMETER, f"permissions {perm}: a topic here is for reading and writing (6)")
-    topic = call.core.catalog.topic(name)
-    before = {} if topic is None else topic.configs
-    configs = attributes.altered(before, call.text("attributes", ""), new=topic is None)
-    configs = attributes.ordered(configs, call.flag("order"))
-    for source in call.core.administration.policies.shown_by(configs):
-        call.check("read", "topic", source)
-    if topic is None:
-        call.core.administration.create_topic(name, queues, configs)
-    else:
-        _change(call, topic, queues, configs)
-    call.when_known(DONE)
+    said, is_ordered = call.text("attributes", ""), call.flag("order")
+
+    def work(at: Administered) -> None:
+        topic = at.catalog.topic(name)
+        before = {} if topic is None else topic.configs
+        configs = attributes.ordered(attributes.altered(before, said, new=topic is None), is_ordered)
+        for source in at.administration.policies.shown_by(configs):
+            call.check("read", "topic", source)
+        if topic is None:
+            at.administration.create_topic(name, queues, configs)
+        else:
+            _change(at.administration, topic, queues, configs, _fewest(call, topic))
+
+    call.change(work)
 
 
-def _change(call: Call, topic: Topic, queues: int, configs: Mapping[str, str]) -> None:
-    administration = call.core.administration
+def _fewest(call: Call, topic: Topic) -> int:
+    """How many queues may be asked for at least. Administrators ask each broker, which may have but some of a topic's
+    queues and says how many."""
+    if call.node.shards is None:
+        return len(topic.partitions)
+    here = call.core.catalog.topic(topic.name)
+    return 0 if here is None else len(call.node.queues.of(here))
+
+
+def _change(
+    administration: TopicAdministration, topic: Topic, queues: int, configs: Mapping[str, str], fewest: int
+) -> None:
     if topic.internal:
         raise Refused(Code.NO_PERMISSION, f"topic '{topic.name}' is internal")
-    if queues < len(topic.partitions):
+    if queues < fewest:
         raise Refused(
             Code.INVALID_PARAMETER,
             f"topic '{topic.name}' has {len(topic.partitions)} queues; none of them is taken away",

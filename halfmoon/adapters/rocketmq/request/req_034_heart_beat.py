@@ -10,12 +10,14 @@ from typing import Literal
 
 from msgspec import Struct
 
-from halfmoon.adapters.rocketmq.answers import DONE, Answer
+from halfmoon.adapters.rocketmq.answers import DONE, Answer, refusal
 from halfmoon.adapters.rocketmq.connection import LONGEST_CLIENT_ID
 from halfmoon.adapters.rocketmq.errors import Refused
+from halfmoon.adapters.rocketmq.groups import speaks_kafka
 from halfmoon.adapters.rocketmq.members import BROADCASTING, CONSUMER, PRODUCER, Member, Subscription
 from halfmoon.adapters.rocketmq.registry import Call, checked_group, request
 from halfmoon.core.topic_names import is_legal
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.remoting.codes import Code
 from halfmoon.schema.group_topics import retry_topic
 from halfmoon.services.groups.service import GroupService
@@ -63,7 +65,7 @@ class Heartbeat(Struct):
 
 
 @request(34, "HEART_BEAT")
-def handle(call: Call) -> Answer:
+def handle(call: Call) -> Answer | None:
     heartbeat = call.body(Heartbeat)
     consumers, producers = heartbeat.consumerDataSet, heartbeat.producerDataSet
     named = {(CONSUMER, data.groupName) for data in consumers} | {(PRODUCER, data.groupName) for data in producers}
@@ -78,9 +80,48 @@ def handle(call: Call) -> Answer:
     call.connection.client_id = heartbeat.clientID
     for data in consumers:
         _check(call, data)
-    for data in consumers:
+    shards = call.node.shards
+    elsewhere = (
+        () if shards is None else [each for each in consumers if not shards.coordinators.is_here(each.groupName)]
+    )
+    if shards is None or not elsewhere:
+        return _seen(call, heartbeat)
+    told = _Told(call, heartbeat, len(elsewhere))
+    for data in elsewhere:
+        shards.coordinators.consumer_seen(
+            data.groupName, heartbeat.clientID, call.connection.peer_host, told.of_one
+        )  # fmt: skip
+    return None
+
+
+class _Told:
+    """What the shards say that coordinate the groups of a heartbeat. One that cannot be reached keeps no consumer from
+    what it consumes: the members of a group agree among themselves, at each broker."""
+
+    def __init__(self, call: Call, heartbeat: Heartbeat, groups: int) -> None:
+        self._call = call
+        self._heartbeat = heartbeat
+        self._left = groups
+        self._refused: BrokerError | None = None
+        call.hold_on()
+
+    def of_one(self, error: BrokerError | None) -> None:
+        if error is not None and error.fault is Fault.INCONSISTENT_GROUP_PROTOCOL:
+            self._refused = error
+        self._left -= 1
+        if not self._left:
+            self._call.answer(self._answer)
+
+    def _answer(self) -> Answer:
+        if self._refused is not None:
+            return refusal(self._refused)
+        return DONE if self._call.connection.is_closed else _seen(self._call, self._heartbeat)
+
+
+def _seen(call: Call, heartbeat: Heartbeat) -> Answer:
+    for data in heartbeat.consumerDataSet:
         _consumer(call, heartbeat.clientID, data)
-    for producer in producers:
+    for producer in heartbeat.producerDataSet:
         call.node.members.producer_seen(producer.groupName, _member(call, heartbeat.clientID))
         call.node.checks.follow(producer.groupName)
     return DONE
@@ -98,10 +139,7 @@ def _check(call: Call, data: ConsumerData) -> None:
     if not is_legal(retry_topic(data.groupName)):
         raise Refused(Code.INVALID_PARAMETER, f"the name of group '{data.groupName}' is too long for its topics")
     if call.services.get(GroupService).coordinator.is_active(data.groupName):
-        raise Refused(
-            Code.SYSTEM_ERROR,
-            f"members of group '{data.groupName}' speak Kafka's protocol now; a group's members speak one at a time",
-        )
+        raise BrokerError(Fault.INCONSISTENT_GROUP_PROTOCOL, speaks_kafka(data.groupName))
 
 
 def _consumer(call: Call, client_id: str, data: ConsumerData) -> None:

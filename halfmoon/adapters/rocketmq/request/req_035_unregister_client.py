@@ -14,7 +14,6 @@ def handle(call: Call) -> Answer:
         node.members.producer_left(producers, call.connection)
     member = node.members.consumer_left(consumers, call.connection) if consumers else None
     if member is not None:
-        node.progress.write(consumers)
         node.locks.left(consumers, member.client_id, call.core.clock.mono_ms())
-        node.tell_consumers(consumers)
+        node.consumer_left(consumers, member.client_id)
     return DONE

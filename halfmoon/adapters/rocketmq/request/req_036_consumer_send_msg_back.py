@@ -7,10 +7,13 @@ request that is sent again (RETRY_OF names the message).
 from __future__ import annotations
 
 from halfmoon.adapters.rocketmq import lookup
-from halfmoon.adapters.rocketmq.answers import DONE
+from halfmoon.adapters.rocketmq.answers import DONE, Answer, refusal
 from halfmoon.adapters.rocketmq.lookup import Standing
 from halfmoon.adapters.rocketmq.registry import Call, request
+from halfmoon.adapters.rocketmq.shards import Shards, Stored
+from halfmoon.core.catalog.topics import Topic
 from halfmoon.core.records.batches import build_batch
+from halfmoon.errors import BrokerError
 from halfmoon.schema.group_topics import retry_topic
 
 REPLACED = frozenset(("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "RETRY_OF"))
@@ -37,9 +40,33 @@ def handle(call: Call) -> None:
         born = dict(record.headers).get(BORN_MS) or b""
         born_ms = int(born) if born.isdigit() and len(born) < 19 else record.timestamp
         batch = build_batch([(record.key, record.value, born_ms, headers)])
-        core = call.core
-        retry = call.node.group_topic(retry_topic(group)).partitions[0]
-        produced = core.append(retry, memoryview(bytearray(batch)), core.clock.wall_ms())
-        call.after(produced.position, DONE)
+        call.hold_on()
+        try:
+            call.node.group_topic(retry_topic(group), lambda topic: call.answer(lambda: _store(call, topic, batch)))
+        except BrokerError as error:
+            refused = refusal(error)
+            call.answer(lambda: refused)
 
     call.work_out(lookup.find(call, call.number("offset")), answered)
+
+
+def _store(call: Call, topic: Topic | BrokerError, batch: bytes) -> Answer | None:
+    """The retry topic lies where its group is coordinated, where it is known what was handed back before."""
+    if isinstance(topic, BrokerError):
+        return refusal(topic)
+    core, shards, retry = call.core, call.node.shards, topic.partitions[0]
+    if shards is not None and call.node.queues.id_of(retry) < 0:
+        _store_elsewhere(call, shards, topic, batch)
+        return None
+    produced = core.append(retry, memoryview(bytearray(batch)), core.clock.wall_ms())
+    call.after(produced.position, DONE)
+    return None
+
+
+def _store_elsewhere(call: Call, shards: Shards, topic: Topic, batch: bytes) -> None:
+    call.hold_on()
+
+    def stored(found: Stored | BrokerError) -> None:
+        call.answer(lambda: refusal(found) if isinstance(found, BrokerError) else DONE)
+
+    shards.messages.append(topic, 0, batch, stored)

@@ -44,7 +44,7 @@ def _there(call: Call, queues: list[MessageQueue]) -> list[MessageQueue]:
     counts: dict[str, int] = {}
     for name in {queue.topic for queue in queues}:
         topic = call.node.find_topic(name)
-        counts[name] = 0 if topic is None else len(topic.partitions)
+        counts[name] = 0 if topic is None else len(call.node.queues.of(topic))
     here = call.node.settings.broker_name
     return [queue for queue in queues if queue.brokerName == here and 0 <= queue.queueId < counts[queue.topic]]
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from halfmoon.adapters.rocketmq.answers import DONE
 from halfmoon.adapters.rocketmq.registry import Call, Port, request
 from halfmoon.adapters.rocketmq.stored_values import stored_values
 
 
 @request(100, "PUT_KV_CONFIG", port=Port.NAMES | Port.BROKER, changes=True)
 def handle(call: Call) -> None:
-    position = stored_values(call).put(call.text("namespace"), call.text("key"), call.text("value"))
-    # What is so already may have become so by a request whose record is not durable yet.
-    call.after(call.core.log.end if position is None else position, DONE)
+    namespace, key, value = call.text("namespace"), call.text("key"), call.text("value")
+    values = stored_values(call)
+    call.change(lambda _: values.put(namespace, key, value))

@@ -21,5 +21,7 @@ def handle(call: Call) -> Answer:
     elif name == names.AUTO_CREATE_TOPIC and node.core.settings.topics.auto_create:
         route = routes.auto_create_route(node, call.connection)
     else:
+        route = {}
+    if not route.get("brokerDatas"):
         raise Refused(Code.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {name}")
     return Answer(body=msgspec.json.encode(route))

@@ -11,9 +11,9 @@ from halfmoon.adapters.rocketmq.registry import Call, Port, request
 
 @request(106, "GET_BROKER_CLUSTER_INFO", port=Port.NAMES | Port.BROKER)
 def handle(call: Call) -> Answer:
-    settings = call.node.settings
+    brokers = routes.all_brokers(call.node, call.connection)
     info = {
-        "brokerAddrTable": {settings.broker_name: routes.broker_data(call.node, call.connection)},
-        "clusterAddrTable": {settings.cluster: [settings.broker_name]},
+        "brokerAddrTable": brokers,
+        "clusterAddrTable": {call.node.settings.cluster: list(brokers)},
     }
     return Answer(body=msgspec.json.encode(info))

@@ -13,14 +13,14 @@ def handle(call: Call) -> Answer:
     name = call.text("topic")
     rows = [
         (
-            fastjson.message_queue(call.node.settings.broker_name, name, partition.index),
+            fastjson.message_queue(call.node.settings.broker_name, name, queue_id),
             {
                 "lastUpdateTimestamp": last_ms(partition, partition.stable_offset),
                 "maxOffset": partition.stable_offset,
                 "minOffset": partition.start_offset,
             },
         )
-        for partition in call.node.topic(name).partitions
+        for queue_id, partition in enumerate(call.node.queues.of(call.node.topic(name)))
     ]
     return Answer(body=fastjson.body({"offsetTable": fastjson.by_queue(rows), "topicPutTps": b"0.0"}))
 

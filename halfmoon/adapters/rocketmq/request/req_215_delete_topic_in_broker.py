@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from halfmoon.adapters.rocketmq.answers import DONE, Answer
 from halfmoon.adapters.rocketmq.registry import Call, request
+from halfmoon.adapters.rocketmq.shards import Administered
 from halfmoon.adapters.tcp.access import check_views
 from halfmoon.remoting.codes import Code
 
@@ -13,9 +14,17 @@ def handle(call: Call) -> None:
     name = call.text("topic")
     topic = call.node.find_topic(name)
     if topic is None:
-        call.when_known(Answer(Code.TOPIC_NOT_EXIST, remark=f"topic[{name[:300]}] not exist"))
+        # Administrators ask each broker, and the first has deleted it for all.
+        is_gone = Answer(Code.TOPIC_NOT_EXIST, remark=f"topic[{name[:300]}] not exist")
+        call.when_known(is_gone if call.node.shards is None else DONE)
         return
     if call.rights is not None:
         check_views(call.rights, topic, call.core.catalog)
-    call.core.administration.delete_topic(topic)
-    call.when_known(DONE)
+    number = topic.number
+
+    def work(at: Administered) -> None:
+        found = at.catalog.by_number.get(number)
+        if found is not None:
+            at.administration.delete_topic(found)
+
+    call.change(work)

@@ -27,15 +27,20 @@ def handle(call: Call) -> None:
         raise Refused(Code.SYSTEM_ERROR, f"members of group '{group}' speak Kafka's protocol, which cannot tell them")
     queue_id, offset = call.number("queueId", -1), call.number("offset", -1)
     store_ms = call.number("timestamp", -1)
-    partitions = topic.partitions if queue_id < 0 else [call.node.queue(name, queue_id)]
+    node = call.node
+    partitions = node.queues.of(topic) if queue_id < 0 else [node.queue(name, queue_id)]
 
     def found(offsets: list[int]) -> None:
-        position = 0
-        rows = []
-        for partition, to in zip(partitions, offsets, strict=True):
-            position = max(position, call.node.reset(group, partition, to))
-            rows.append((fastjson.message_queue(call.node.settings.broker_name, name, partition.index), to))
-        call.after(position, Answer(body=fastjson.body({"offsetTable": fastjson.by_queue(rows)})))
+        entries = list(zip(partitions, offsets, strict=True))
+        rows = [
+            (fastjson.message_queue(node.settings.broker_name, name, node.queues.id_of(partition)), to)
+            for partition, to in entries
+        ]
+        answer = Answer(body=fastjson.body({"offsetTable": fastjson.by_queue(rows)}))
+        if entries:
+            call.wait_for(lambda told: node.reset(group, entries, told), answer)
+        else:
+            call.reply(answer)
 
     call.work_out(_offsets(call, partitions, offset if queue_id >= 0 else -1, store_ms), found)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from halfmoon.adapters.rocketmq.answers import DONE
 from halfmoon.adapters.rocketmq.registry import Call, request
+from halfmoon.adapters.rocketmq.shards import Administered
 from halfmoon.adapters.rocketmq.users import UserInfo
 from halfmoon.services.credentials.users import Users
 
@@ -13,9 +13,12 @@ def handle(call: Call) -> None:
     name, said = call.text("username"), call.body(UserInfo)
     users = call.services.get(Users)
     admin, disabled = said.admin, said.disabled
-    users.find(name)
-    if said.password:
-        users.set_secret(name, said.password)
-    if admin is not None or disabled is not None:
-        users.set_flags(name, disabled=disabled, admin=admin)
-    call.when_known(DONE)
+
+    def work(_: Administered) -> None:
+        users.find(name)
+        if said.password:
+            users.set_secret(name, said.password)
+        if admin is not None or disabled is not None:
+            users.set_flags(name, disabled=disabled, admin=admin)
+
+    call.change(work)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from halfmoon.adapters.rocketmq.answers import DONE
 from halfmoon.adapters.rocketmq.registry import Call, request
-from halfmoon.core.steps import Pauses
+from halfmoon.schema.control import AclRule
 from halfmoon.services.acls.rules import ANY, AclFilter
 from halfmoon.services.acls.service import AccessRules
 from halfmoon.services.credentials.users import Users
@@ -12,12 +11,13 @@ from halfmoon.services.credentials.users import Users
 
 @request(3003, "AUTH_DELETE_USER", changes=True)
 def handle(call: Call) -> None:
-    call.work_out(_delete(call, call.text("username")), lambda _: call.when_known(DONE))
-
-
-def _delete(call: Call, name: str) -> Pauses[None]:
+    name = call.text("username")
     users, acls = call.services.get(Users), call.services.get(AccessRules)
-    rules = yield from acls.find_slices(AclFilter(ANY, None, ANY, f"User:{name}", None, ANY, ANY))
-    if users.look_up(name) is not None:
-        users.delete(name)
-    acls.change(removed=rules)
+
+    def delete(rules: list[AclRule]) -> None:
+        if users.look_up(name) is not None:
+            users.delete(name)
+        acls.change(removed=rules)
+
+    rules = acls.find_slices(AclFilter(ANY, None, ANY, f"User:{name}", None, ANY, ANY))
+    call.work_out(rules, lambda found: call.change(lambda _: delete(found)))

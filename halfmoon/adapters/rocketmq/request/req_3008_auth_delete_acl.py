@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from halfmoon.adapters.rocketmq import policies
-from halfmoon.adapters.rocketmq.answers import DONE
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.core.steps import Pauses
@@ -15,10 +14,11 @@ from halfmoon.services.acls.service import AccessRules
 
 @request(3008, "AUTH_DELETE_ACL", changes=True)
 def handle(call: Call) -> None:
-    call.work_out(_delete(call), lambda _: call.when_known(DONE))
+    acls = call.services.get(AccessRules)
+    call.work_out(_found(call), lambda found: call.change(lambda _: acls.change(removed=found)))
 
 
-def _delete(call: Call) -> Pauses[None]:
+def _found(call: Call) -> Pauses[list[AclRule]]:
     acls = call.services.get(AccessRules)
     principal = policies.SUBJECT + policies.subject_name(call.text("subject"))
     kind = call.text("policyType", "")
@@ -36,4 +36,4 @@ def _delete(call: Call) -> Pauses[None]:
         found += yield from acls.find_slices(AclFilter(ANY, None, ANY, principal, None, ANY, ANY))
     if not found:
         raise Refused(Code.SYSTEM_ERROR, f"there is no such rule of {principal[:300]}")
-    acls.change(removed=found)
+    return found

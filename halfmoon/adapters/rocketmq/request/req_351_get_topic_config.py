@@ -15,14 +15,15 @@ from halfmoon.adapters.rocketmq.stored_values import is_order_topic
 def handle(call: Call) -> Answer:
     name = call.text("topic")
     topic = call.node.topic(name)
+    queues = len(call.node.queues.of(topic))
     config = {
         "attributes": attributes.shown(topic.configs),
         "order": attributes.is_ordered(topic.configs) or is_order_topic(call, name),
         "perm": permissions(topic),
-        "readQueueNums": len(topic.partitions),
+        "readQueueNums": queues,
         "topicFilterType": "SINGLE_TAG",
         "topicName": name,
         "topicSysFlag": 0,
-        "writeQueueNums": len(topic.partitions),
+        "writeQueueNums": queues,
     }
     return Answer(body=msgspec.json.encode(config))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from halfmoon.adapters.rocketmq import fastjson
+from halfmoon.adapters.rocketmq import fastjson, routes
 from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.members import BROADCASTING
@@ -32,9 +32,11 @@ class AssignmentRequest(Struct):
 def handle(call: Call) -> Answer:
     asked = call.body(AssignmentRequest)
     node = call.node
-    broker_name = node.settings.broker_name
-    topic = node.topic(asked.topic)
-    queues = [Queue(asked.topic, broker_name, index) for index in range(len(topic.partitions))]
+    queues = [
+        Queue(asked.topic, broker_name, index)
+        for broker_name, count in routes.queue_counts(node, node.topic(asked.topic))
+        for index in range(count)
+    ]
     if asked.messageModel != BROADCASTING:
         group = node.members.consumer_group(asked.consumerGroup)
         members = [] if group is None else sorted_members(group.client_ids())
@@ -44,7 +46,8 @@ def handle(call: Call) -> Answer:
         allocator = node.allocators.get(name)
         if allocator is None:
             raise Refused(Code.INVALID_PARAMETER, f"no plugin that is on allocates by '{name[:100]}'")
-        previous = group.assignments.get((asked.topic, name))
+        # Where there are several brokers a client asks any of them, so what one has answered before does not count.
+        previous = group.assignments.get((asked.topic, name)) if node.shards is None else None
         assignment = allocate(allocator, members, sorted_queues(queues), previous)
         group.assignments[asked.topic, name] = assignment
         queues = assignment[asked.clientId]

@@ -1,0 +1,64 @@
+"""Topics that a shard's clients make by what they do: by sending, or by being a group. All shards have them, so that
+takes a change of the catalog that they share; whoever makes the same one meanwhile waits for it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from halfmoon.adapters.rocketmq.shards import Administered, Changes
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.catalog.topics import Topic
+from halfmoon.errors import BrokerError, Fault
+
+log = logging.getLogger("halfmoon.rocketmq")
+
+MOST_FAILED = 1_000
+
+Made = Callable[[Topic | BrokerError], None]
+
+
+class ShardTopics:
+    def __init__(self, catalog: Catalog, changes: Changes) -> None:
+        """`catalog`: the shard's."""
+        self._catalog = catalog
+        self._changes = changes
+        self._making: dict[str, list[Made]] = {}
+        self._failed: set[str] = set()
+
+    def make(self, name: str, partitions: int, told: Made) -> None:
+        """Make a topic, if nobody has meanwhile; told once it is there."""
+        waiting = self._making.get(name)
+        if waiting is not None:
+            waiting.append(told)
+            return
+        self._making[name] = [told]
+
+        def create(at: Administered) -> None:
+            if at.catalog.topic(name) is None:
+                at.administration.create_topic(name, partitions)
+
+        self._changes.change(create, lambda error: self._made(name, error))
+
+    def _made(self, name: str, error: Exception | None) -> None:
+        topic = self._catalog.topic(name)
+        found: Topic | BrokerError
+        if topic is not None:
+            found = topic
+        elif isinstance(error, BrokerError):
+            found = error
+        else:
+            if error is not None:
+                log.error("event=topic_not_made topic=%s", name, exc_info=error)
+            found = BrokerError(Fault.COORDINATOR_LOAD_IN_PROGRESS, f"topic '{name}' cannot be made now; ask again")
+        for told in self._making.pop(name):
+            told(found)
+
+    def failed(self, name: str) -> None:
+        """It is to be made when there is time."""
+        if len(self._failed) < MOST_FAILED:
+            self._failed.add(name)
+
+    def take_failed(self) -> set[str]:
+        failed, self._failed = self._failed, set()
+        return failed
