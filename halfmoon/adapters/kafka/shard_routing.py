@@ -15,7 +15,7 @@ from functools import partial
 from inspect import isgeneratorfunction
 from typing import Any
 
-from halfmoon.adapters.kafka import refusals, spread_produce
+from halfmoon.adapters.kafka import refusals, shard_shares, spread_produce
 from halfmoon.adapters.kafka.by_partition import by_partition, log_dirs
 from halfmoon.adapters.kafka.guards import Handler, Named, called, itself
 from halfmoon.adapters.kafka.protocol import RESPONSES, Slices
@@ -85,6 +85,19 @@ def everywhere(*into: str) -> Way:
     return way
 
 
+def answered_by(handler: Handler, way: Way) -> Way:
+    """Another handler than that of one process."""
+
+    def led(homes: Homes, response: Any, _handler: Handler, ctx: Context, request: Any) -> object:
+        return way(homes, response, handler, ctx, request)
+
+    return led
+
+
+def _delete_groups(homes: Homes, response: Any, handler: Handler, ctx: Context, request: Any) -> object:
+    return _GROUPS_TO_DELETE(homes, response, partial(shard_shares.delete_groups, handler), ctx, request)
+
+
 def anywhere(homes: Homes, _response: Any, handler: Handler, ctx: Context, request: Any) -> object:
     """Any shard will do."""
     return handler(at(homes.all()[0], ctx), request)
@@ -145,6 +158,13 @@ def _transaction_not_added(response: Any, item: Any, error: BrokerError) -> Any:
 _BY_GROUP = at_coordinator("group_id")
 _BY_TRANSACTIONAL_ID = at_coordinator("transactional_id")
 _DESCRIBED = refusals.DESCRIBED_GROUP
+_GROUPS_TO_DELETE = each_at_coordinator(
+    "groups_names", itself, "results", result(lambda response: response.DeletableGroupResult, "group_id")
+)
+_SHARE_OFFSETS = each_at_coordinator(
+    "groups", called("group_id"), "groups",
+    result(lambda response: response.DescribeShareGroupOffsetsResponseGroup, "group_id", "group_id"),
+)  # fmt: skip
 
 WAYS: Mapping[int, Way] = {
     8: at_coordinator("group_id", refusals.OFFSETS_NOT_COMMITTED),
@@ -162,9 +182,7 @@ WAYS: Mapping[int, Way] = {
     26: _BY_TRANSACTIONAL_ID,
     28: at_coordinator("group_id", refusals.TXN_OFFSETS_NOT_COMMITTED),
     35: log_dirs,
-    42: each_at_coordinator(
-        "groups_names", itself, "results", result(lambda response: response.DeletableGroupResult, "group_id")
-    ),
+    42: _delete_groups,
     47: _BY_GROUP,
     61: by_partition("partition_indexes", None),
     65: each_at_coordinator(
@@ -176,6 +194,11 @@ WAYS: Mapping[int, Way] = {
     69: each_at_coordinator("group_ids", itself, "groups", _DESCRIBED),
     76: _BY_GROUP,
     77: each_at_coordinator("group_ids", itself, "groups", _DESCRIBED),
+    78: shard_shares.fetch,
+    79: shard_shares.acknowledge,
+    90: answered_by(shard_shares.describe_offsets, _SHARE_OFFSETS),
+    91: answered_by(shard_shares.alter_offsets, _BY_GROUP),
+    92: answered_by(shard_shares.delete_offsets, _BY_GROUP),
 }  # fmt: skip
 """By API key."""
 

@@ -284,5 +284,10 @@ class ShareService:
             raise BrokerError(Fault.GROUP_ID_NOT_FOUND, f"Group {group} is not a share group.")
 
 
+def within(partition: Partition, offset: int) -> int:
+    """The nearest offset at which a group may begin there."""
+    return min(max(offset, partition.start_offset), partition.high_watermark)
+
+
 def _nobody_else(_group: str, _member: str) -> None:
     """All that the member holds is known here."""

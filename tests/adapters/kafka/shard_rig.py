@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 from halfmoon.adapters.kafka.server import Server
 from halfmoon.adapters.tcp.round_time import RoundTime
@@ -39,7 +37,9 @@ if TYPE_CHECKING:
 
 SHARDS = 4
 HERE = (0, 2)
-"""Shards of this process; the others are the other one's."""
+"""Shards of this process; …"""
+THERE = (1, 3)
+"""… the others are the other one's."""
 ME = OtherNode(7, ("me.example", 9_092), "broker-7", ("me.example", 10_911))
 OTHER = OtherNode(9, ("other.example", 9_192), "broker-9", ("other.example", 10_912))
 
@@ -50,29 +50,39 @@ def name_in(shard: int, prefix: str = "g") -> str:
 
 
 class ShardRig:
-    def __init__(self) -> None:
-        self.clock = VirtualClock()
+    def __init__(
+        self, process: int = 0, clock: VirtualClock | None = None, more: Mapping[str, Any] | None = None
+    ) -> None:
+        """`process` 1: the other one. `more`: sections of broker.yaml."""
+        self.here = HERE if process == 0 else THERE
+        self.me = (ME, OTHER)[process]
+        self.clock = clock or VirtualClock()
         self.loop = FakeLoop(self.clock)
-        self.settings = settings = load_settings({"log": {"segment_bytes": "1MiB", "low_disk_bytes": 0}}, {}, {})
+        self.settings = settings = load_settings(
+            {"log": {"segment_bytes": "1MiB", "low_disk_bytes": 0}, **(more or {})}, {}, {}
+        )
         catalog = Catalog(settings, topic_configs(()))
         Sections(catalog)
         self.shared = SharedCatalog(catalog)
         self.changes = Changes(self.shared, SHARDS)
         self.hold = HoldService(settings.hold)
         self.live = Live(settings)
-        self.owners = ShardOwners(self.shared, (ME, OTHER), 0, SHARDS)
+        self.owners = ShardOwners(self.shared, (ME, OTHER), process, SHARDS)
         self.plugins = load_plugins(settings, BUILT_IN)
-        self.nodes = {number: self._open(number) for number in HERE}
+        self.nodes = {number: self._open(number) for number in self.here}
         kernels = [node.kernel for node in self.nodes.values()]
-        self.front = Front(self.shared, self.changes, kernels, self.shard(0), self.clock, random.Random(3).randbytes)
+        first = self.here[0]
+        self.front = Front(
+            self.shared, self.changes, kernels, self.shard(first), self.clock, random.Random(3).randbytes
+        )
         self.change(self._started)
         homes = LocalShards(self.front, self.nodes, SHARDS)
         core: Core = self.front
-        self.server = Server(core, self.nodes[0].services, settings, self.loop, homes=homes)  # type: ignore[arg-type]
+        self.server = Server(core, self.nodes[first].services, settings, self.loop, homes=homes)  # type: ignore[arg-type]
         self.server.round_time = RoundTime(self.loop.call_soon, lambda: 0.0)
 
     def shard(self, number: int) -> Shard:
-        return Shard(number, Identity(1, "cluster", ME.node_id), self.owners, self.hold, self.live)
+        return Shard(number, Identity(1, "cluster", self.me.node_id), self.owners, self.hold, self.live)
 
     def _open(self, number: int) -> BareNode:
         fs = FaultyFileSystem(random.Random(number))
@@ -119,5 +129,6 @@ class ShardRig:
         self.hold.expire(self.clock.now_ms)
         for node in self.nodes.values():
             node.groups.expire(self.clock.now_ms)
+            node.shares.expire(self.clock.now_ms)
         self.loop.run_later()
         self.turn()

@@ -51,33 +51,45 @@ def _group(ctx: Context, asked: Any) -> Slices[object]:
         for name, indexes in sorted(looked_at.items()):
             topics.append((yield from _topic(ctx, asked.group_id, name, sorted(indexes))))
     else:
-        for topic in asked.topics:
-            topics.append((yield from _topic(ctx, asked.group_id, topic.topic_name, topic.partitions)))
+        for each in asked.topics:
+            topics.append((yield from _topic(ctx, asked.group_id, each.topic_name, each.partitions)))
             yield
-    return _Group(group_id=asked.group_id, topics=topics, error_code=NONE, error_message=None)
+    return group(asked.group_id, topics)
 
 
-def _topic(ctx: Context, group: str, name: str, indexes: Iterable[int]) -> Slices[object]:
-    topic = ctx.core.catalog.topic(name)
-    parts = []
-    for index in indexes:
-        parts.append(_part(ctx, group, topic, index))
-        yield
-    return _Topic(topic_name=name, topic_id=None if topic is None else uuid.UUID(bytes=topic.id), partitions=parts)
+def group(name: str, topics: list[object]) -> Any:
+    return _Group(group_id=name, topics=topics, error_code=NONE, error_message=None)
 
 
-def _part(ctx: Context, group: str, topic: Topic | None, index: int) -> object:
-    start = lag = UNKNOWN
-    epoch, error_code, message = 0, NONE, None
-    try:
-        partition = partition_of(topic, index)
-        progress = ctx.services.get(ShareService).progress(group, partition)
-        if progress is not None:
-            start, lag = progress
-            epoch = max(0, epoch_at(partition, start))
-    except BrokerError as error:
-        error_code, message = code_of(error), str(error)
+def topic(known: Topic | None, name: str, parts: list[object]) -> object:
+    return _Topic(topic_name=name, topic_id=None if known is None else uuid.UUID(bytes=known.id), partitions=parts)
+
+
+def part(
+    index: int, start: int = UNKNOWN, epoch: int = 0, lag: int = UNKNOWN, error: BrokerError | None = None
+) -> object:
+    error_code, message = (NONE, None) if error is None else (code_of(error), str(error))
     return _Part(
         partition_index=index, start_offset=start, leader_epoch=epoch, lag=lag, error_code=error_code,
         error_message=message,
     )  # fmt: skip
+
+
+def _topic(ctx: Context, group_id: str, name: str, indexes: Iterable[int]) -> Slices[object]:
+    known = ctx.core.catalog.topic(name)
+    parts: list[object] = []
+    for index in indexes:
+        parts.append(_part(ctx, group_id, known, index))
+        yield
+    return topic(known, name, parts)
+
+
+def _part(ctx: Context, group_id: str, known: Topic | None, index: int) -> object:
+    try:
+        partition = partition_of(known, index)
+        progress = ctx.services.get(ShareService).progress(group_id, partition)
+    except BrokerError as error:
+        return part(index, error=error)
+    if progress is None:
+        return part(index)
+    return part(index, progress.start, max(0, epoch_at(partition, progress.start)), progress.lag)

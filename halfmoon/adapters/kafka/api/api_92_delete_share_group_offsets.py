@@ -23,29 +23,37 @@ _Topic = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic
 _fail_topics = each_of("responses")
 
 
-def _fail(answer: Any, error: Exception) -> object:
+def response() -> Any:
+    return DeleteShareGroupOffsetsResponse(throttle_time_ms=0, error_code=NONE, error_message=None, responses=[])
+
+
+def result(topic: str) -> Any:
+    return _Topic(topic_name=topic, topic_id=None, error_code=NONE, error_message=None)
+
+
+def fail(answer: Any, error: Exception) -> object:
     if answer.error_code != NONE and answer.error_code in TELLING:
         refuse(answer, error)
     return _fail_topics(answer, error)
 
 
-@tells_state(_fail)
+@tells_state(fail)
 def handle(ctx: Context, request: Any) -> Slices[object]:
     shares = ctx.services.get(ShareService)
-    response = DeleteShareGroupOffsetsResponse(throttle_time_ms=0, error_code=NONE, error_message=None, responses=[])
+    answer = response()
     try:
         shares.check_changeable(request.group_id)
     except BrokerError as error:
-        refuse(response, error)
-        return response
+        refuse(answer, error)
+        return answer
     for asked in request.topics:
         yield
-        result = _Topic(topic_name=asked.topic_name, topic_id=None, error_code=NONE, error_message=None)
-        response.responses.append(result)
+        said = result(asked.topic_name)
+        answer.responses.append(said)
         try:
             topic = topic_named(ctx.core, asked.topic_name)
-            result.topic_id = uuid.UUID(bytes=topic.id)
+            said.topic_id = uuid.UUID(bytes=topic.id)
             shares.forget(request.group_id, topic.partitions)
         except BrokerError as error:
-            result.error_code, result.error_message = code_of(error), str(error)
-    return response
+            said.error_code, said.error_message = code_of(error), str(error)
+    return answer

@@ -1,0 +1,136 @@
+"""Share groups of a process with several shards: what its shards have in common, and what they answer others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from halfmoon.adapters.kafka.lookup import epoch_at
+from halfmoon.adapters.kafka.shard_asking import AllShards
+from halfmoon.cluster.asking import Told
+from halfmoon.cluster.messages import (
+    Done,
+    ForgetShare,
+    ForgetShareGroups,
+    Question,
+    ResetShare,
+    ShareMemberGone,
+    ShareOffsets,
+    ShareOffsetsFound,
+)
+from halfmoon.cluster.shared import SharedCatalog
+from halfmoon.core.catalog.topics import Partition, RemotePartition
+from halfmoon.errors import BrokerError, Fault
+from halfmoon.server.assembly import Node
+from halfmoon.services.share.service import within
+from halfmoon.services.share.sessions import ShareSessions
+
+Answerer = Callable[[Any, Told], None]
+
+
+def finder(shared: SharedCatalog) -> Callable[[int, int], int]:
+    """(topic number, partition) → its shard; −1 where nobody knows the partition."""
+
+    def shard_of(number: int, index: int) -> int:
+        shards = shared.placements.get(number, b"")
+        return shards[index] if index < len(shards) else -1
+
+    return shard_of
+
+
+def join_shares(nodes: Mapping[int, Node], shards: AllShards) -> None:
+    """These shards, by their numbers, are those of this process. Once, before the first request."""
+    first = next(iter(nodes.values()))
+    sessions = ShareSessions(first.kernel.settings.groups.share.max_sessions)
+    deliveries = [node.shares.delivery for node in nodes.values()]
+
+    def gone(group: str, member: str) -> None:
+        # Whoever cannot be reached now releases it when the connection ends, or its lock.
+        for shard in shards.elsewhere():
+            shards.asking.ask(shard, ShareMemberGone(group, member), _nobody)
+
+    for node in nodes.values():
+        node.shares.join(sessions, deliveries, gone, counts_sessions=node is first)
+        node.services.add(shards)
+
+
+def share_answers(node: Node) -> dict[type[Question], Answerer]:
+    """What a shard answers."""
+    answers = _Answers(node)
+    return {
+        ShareOffsets: answers.offsets,
+        ResetShare: answers.reset,
+        ForgetShare: answers.forget,
+        ForgetShareGroups: answers.forget_groups,
+        ShareMemberGone: answers.member_gone,
+    }
+
+
+class _Answers:
+    def __init__(self, node: Node) -> None:
+        self._kernel = node.kernel
+        self._catalog = node.kernel.catalog
+        self._shares = node.shares
+
+    def offsets(self, question: ShareOffsets, told: Told) -> None:
+        shares = self._shares
+        if question.places is None:
+            asked = shares.looked_at(question.group)
+        else:
+            found = [self._catalog.partition(*place) for place in question.places]
+            asked = [partition for partition in found if partition is not None]
+        rows = []
+        for partition in asked:
+            progress = shares.progress(question.group, partition)
+            if progress is not None:
+                epoch = max(0, epoch_at(partition, progress.start))
+                rows.append((partition.topic.number, partition.index, progress.start, epoch, progress.lag))
+        self._tell(told, ShareOffsetsFound(rows))
+
+    def reset(self, question: ResetShare, told: Told) -> None:
+        def change() -> None:
+            starts = [(self._own(number, index), offset) for number, index, offset in question.starts]
+            self._shares.reset(question.group, [(each, within(each, offset)) for each, offset in starts])
+
+        self._change(change, told)
+
+    def forget(self, question: ForgetShare, told: Told) -> None:
+        def change() -> None:
+            self._shares.forget(question.group, [self._own(*place) for place in question.places])
+
+        self._change(change, told)
+
+    def forget_groups(self, question: ForgetShareGroups, told: Told) -> None:
+        def change() -> None:
+            for group in question.groups:
+                self._shares.forget_group(group)
+
+        self._change(change, told)
+
+    def member_gone(self, question: ShareMemberGone, told: Told) -> None:
+        self._shares.member_gone(question.group, question.member)
+        told(Done())
+
+    def _own(self, number: int, index: int) -> Partition:
+        """Raises BrokerError."""
+        partition = self._catalog.partition(number, index)
+        if partition is None or isinstance(partition, RemotePartition):  # it is not known here yet, or any more
+            raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
+        return partition
+
+    def _change(self, change: Callable[[], None], told: Told) -> None:
+        try:
+            change()
+        except BrokerError as error:
+            told(error)
+        else:
+            self._tell(told, Done())
+
+    def _tell(self, told: Told, answer: object) -> None:
+        """Once all that it rests on is durable."""
+        kernel = self._kernel
+        kernel.when_durable(kernel.turn.state_position, lambda error: told(answer if error is None else error))
+
+
+def _nobody(_answer: object) -> None:
+    pass

@@ -1,0 +1,136 @@
+"""Two processes that have two shards each of four, and the questions between them: no network, no thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+from kafka_rig import RigClient
+from shard_rig import HERE, SHARDS, THERE, ShardRig
+
+from halfmoon.adapters.kafka.shard_asking import AllShards
+from halfmoon.cluster.asking import Told
+from halfmoon.cluster.messages import Answer, Question, encode
+from halfmoon.cluster.store import Change, News
+from halfmoon.core.catalog.topics import Partition, Topic
+from halfmoon.errors import BrokerError, Fault
+from halfmoon.server.assembly import Node
+from halfmoon.server.workers.shares import finder, join_shares, share_answers
+from tests.core.bench import VirtualClock, batch
+
+Answerer = Callable[[Any, Told], None]
+
+
+class Questions:
+    """As cluster/asking.Asking, of all processes. Questions arrive when `deliver` is called."""
+
+    def __init__(self) -> None:
+        self.answers: dict[int, dict[type[Question], Answerer]] = {}
+        """By shard."""
+        self.unreachable: set[int] = set()
+        self.answers_get_lost: set[int] = set()
+        """These shards hear what they are asked; who asks hears that they cannot be reached."""
+        self.asked: list[tuple[int, Question]] = []
+        self._waiting: list[tuple[int, Question, Told]] = []
+
+    def ask(self, shard: int, question: Question, told: Told) -> None:
+        self.asked.append((shard, question))
+        self._waiting.append((shard, question, told))
+
+    def deliver(self) -> bool:
+        """Whether there was one."""
+        waiting, self._waiting = self._waiting, []
+        for shard, question, told in waiting:
+            if shard in self.unreachable:
+                told(BrokerError(Fault.NOT_LEADER_OR_FOLLOWER))
+            else:
+                arrived = sent(question, Question)
+                back = partial(self._answered, shard, told)
+                self.answers[shard][type(arrived)](arrived, back)
+        return bool(waiting)
+
+    def _answered(self, shard: int, told: Told, answer: object) -> None:
+        if shard in self.answers_get_lost:
+            answer = BrokerError(Fault.NOT_LEADER_OR_FOLLOWER)
+        told(answer if isinstance(answer, BrokerError) else sent(answer, Answer))
+
+
+def sent(message: object, kind: type[Any]) -> Any:
+    """As it comes out of a connection."""
+    union: Any = kind.__subclasses__()[0]
+    for each in kind.__subclasses__()[1:]:
+        union |= each
+    found = msgspec.msgpack.decode(encode(message), type=union)
+    assert found == message
+    return found
+
+
+class TwoProcesses:
+    def __init__(self, **more: Any) -> None:
+        """`more`: sections of broker.yaml."""
+        self.clock = VirtualClock()
+        self.questions = Questions()
+        self.rigs = [ShardRig(process, self.clock, more) for process in (0, 1)]
+        self.nodes: dict[int, Node] = {}
+        for rig, here in zip(self.rigs, (HERE, THERE), strict=True):
+            self.nodes |= rig.nodes
+            self.shards = AllShards(self.questions, SHARDS, frozenset(here), finder(rig.shared))
+            join_shares(rig.nodes, self.shards)
+        for number, node in self.nodes.items():
+            self.questions.answers[number] = dict(share_answers(node))
+
+    def client(self, process: int) -> RigClient:
+        return RigClient(SimpleNamespace(server=self.rigs[process].server, turn=self.turn))  # type: ignore[arg-type]
+
+    def at(self, shard: int) -> int:
+        """The process that has a shard."""
+        return 0 if shard in HERE else 1
+
+    def change(self, work: Callable[[], Any]) -> Any:
+        """Of the shared catalog: made in the first process, and applied in the other."""
+        first, second = self.rigs
+        first.changes.begin()
+        made = work()
+        records = tuple(first.changes.records())
+        version = first.shared.version + 1
+        first.front.apply(first.changes.committed(version))
+        second.front.apply(second.shared.take(News(None, [Change(version, records)])))
+        self.turn()
+        return made
+
+    def topic(self, name: str, partitions: int = 8) -> Topic:
+        topic: Topic = self.change(lambda: self.rigs[0].front.administration.create_topic(name, partitions))[0]
+        return topic
+
+    def shard_of(self, topic: Topic, index: int) -> int:
+        return self.rigs[0].shard_of(topic, index)
+
+    def index_in(self, topic: Topic, shard: int) -> int:
+        """The first partition that lies in a shard."""
+        return next(index for index in range(len(topic.partitions)) if self.shard_of(topic, index) == shard)
+
+    def partition(self, topic: Topic, index: int) -> Partition:
+        """Where it lies."""
+        return self.nodes[self.shard_of(topic, index)].kernel.catalog.by_number[topic.number].partitions[index]
+
+    def produce(self, topic: Topic, *records: tuple[int, int]) -> None:
+        """(partition, how many)"""
+        for index, count in records:
+            node = self.nodes[self.shard_of(topic, index)]
+            node.kernel.append(self.partition(topic, index), batch(*[b"v"] * count), 1_000)
+        self.turn()
+
+    def turn(self) -> None:
+        while True:
+            for rig in self.rigs:
+                rig.turn()
+            if not self.questions.deliver() and not any(rig.loop.soon for rig in self.rigs):
+                return
+
+    def pass_time(self, ms: int) -> None:
+        self.rigs[0].pass_time(ms)
+        self.rigs[1].pass_time(0)
+        self.turn()
