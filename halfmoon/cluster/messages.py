@@ -20,6 +20,38 @@ class Answer(msgspec.Struct, array_like=True, frozen=True, tag=True):
     """Base of all answers."""
 
 
+class Hello(Question, frozen=True, tag="hello"):
+    """The first on a connection: which process asks."""
+
+    process: int
+
+
+class CatalogChanged(Question, frozen=True, tag="catalog"):
+    """To a process: the shared catalog has this version. Answered with Done once it is true there."""
+
+    version: int
+
+
+class AskHealth(Question, frozen=True, tag="health"):
+    """To a process."""
+
+
+class Health(Answer, frozen=True, tag="health"):
+    """A sentence each."""
+
+    problems: list[str]
+    warnings: list[str]
+
+
+class AskMetrics(Question, frozen=True, tag="metrics"):
+    """To a process."""
+
+
+class MetricsText(Answer, frozen=True, tag="metrics"):
+    text: bytes
+    """Prometheus' text format."""
+
+
 class Done(Answer, frozen=True, tag="done"):
     """It is done, and durable."""
 
@@ -115,3 +147,78 @@ class ShareMemberGone(Question, frozen=True, tag="share-member-gone"):
 
     group: str
     member: str
+
+
+# -- RocketMQ's brokers: as of adapters/rocketmq/shards.py -------------------------------------------------------------
+
+
+class CommitProgress(Question, frozen=True, tag="rmq-commit"):
+    """What consumers of a group have consumed. Answered with Done."""
+
+    group: str
+    offsets: list[tuple[int, int, int]]
+    """(topic number, partition, offset)"""
+    reset: bool
+    """An operator has set it."""
+
+
+class ReadProgress(Question, frozen=True, tag="rmq-read"):
+    group: str
+    places: list[tuple[int, int]] | None
+    """(topic number, partition); None: all there are."""
+
+
+class ProgressRead(Answer, frozen=True, tag="rmq-progress"):
+    offsets: list[tuple[int, int, int]]
+    """As of CommitProgress."""
+
+
+class ConsumerSeen(Question, frozen=True, tag="rmq-consumer-seen"):
+    """A consumer of a group is connected to a shard. Answered with Done."""
+
+    shard: int
+    group: str
+    client_id: str
+    host: str
+
+
+class ConsumerLeft(Question, frozen=True, tag="rmq-consumer-left"):
+    """It is not any more. Answered with Done; nobody waits for it."""
+
+    shard: int
+    group: str
+    client_id: str
+
+
+class GroupsConsuming(Question, frozen=True, tag="rmq-consuming"):
+    """Which groups have committed offsets in a topic?"""
+
+    topic: int
+
+
+class GroupsFound(Answer, frozen=True, tag="rmq-groups"):
+    groups: list[str]
+
+
+class AppendBatch(Question, frozen=True, tag="rmq-append"):
+    """A record batch for a partition. Asked twice it is stored twice, unless its records say that they are the same."""
+
+    topic: int
+    partition: int
+    batch: bytes
+
+
+class BatchAppended(Answer, frozen=True, tag="rmq-appended"):
+    queue_number: int
+    offset: int
+    due_ms: int
+
+
+class QueueEnds(Question, frozen=True, tag="rmq-ends"):
+    offsets: list[tuple[int, int, int]]
+    """(topic number, partition, offset that a group has come to)"""
+
+
+class QueueEndsFound(Answer, frozen=True, tag="rmq-ends-found"):
+    rows: list[tuple[int, int, int, int]]
+    """(topic number, partition, its end, when the message before that offset was stored)"""

@@ -291,26 +291,26 @@ class Node:
         if core.owners.owner_of(partition) != core.node_id:
             raise Refused(Code.NOT_LEADER_FOR_QUEUE, f"another node owns queue {partition.index} of the topic")
 
-    def group_topic(self, name: str, told: Callable[[Topic | BrokerError], None]) -> None:
+    def group_topic(self, name: str, told: Callable[[Topic | BrokerError], None], queues: int = 1) -> None:
         """A group's own topic, which is made if need be. Told at once where nobody else has to agree. Raises
         BrokerError."""
         topic = self.core.catalog.topic(name)
         if topic is not None:
             told(topic)
         elif self.topics is None:
-            told(self.core.administration.create_topic(name, 1)[0])
+            told(self.core.administration.create_topic(name, queues)[0])
         else:
-            self.topics.make(name, 1, told)
+            self.topics.make(name, queues, told)
 
     def _check_topic(self, group: str) -> None:
-        """Have the topic made in which its producers are asked. Raises BrokerError."""
-        is_here = self.topics is None
+        """Have the topic made in which its producers are asked: each shard asks about its own. Raises BrokerError."""
+        shards = self.shards
 
         def made(topic: Topic | BrokerError) -> None:
-            if not is_here and not isinstance(topic, BrokerError):
+            if shards is not None and not isinstance(topic, BrokerError):
                 self.checks.follow(group)
 
-        self.group_topic(check_topic(group), made)
+        self.group_topic(check_topic(group), made, 1 if shards is None else shards.count)
 
     def ensure_group_topic(self, name: str) -> None:
         def made(topic: Topic | BrokerError) -> None:

@@ -172,7 +172,7 @@ def _answer_for(
         _answer(call, partition, produced, finish(_message_ids(call, partition, produced, count)), unique, is_half)
 
 
-def _place(partition: Partition, produced: Produced) -> tuple[Partition, int, int]:
+def place(partition: Partition, produced: Produced) -> tuple[Partition, int, int]:
     """Where a message stands: the queue and the offset of the first; and when it is due, 0 if it waits for nothing."""
     if produced.base_offset >= 0:
         return partition, produced.base_offset, 0
@@ -182,8 +182,8 @@ def _place(partition: Partition, produced: Produced) -> tuple[Partition, int, in
 
 def _message_ids(call: Call, partition: Partition, produced: Produced, count: int) -> Pauses[str]:
     """With commas between them."""
-    place, offset, _ = _place(partition, produced)
-    return _ids(call.node.writer_for(call.connection).store_hex, place.queue_number, offset, count)
+    queue, offset, _ = place(partition, produced)
+    return _ids(call.node.writer_for(call.connection).store_hex, queue.queue_number, offset, count)
 
 
 def _ids(store: str, queue_number: int, offset: int, count: int) -> Pauses[str]:
@@ -207,7 +207,7 @@ def _answer(
     """Once it is durable. `unique`: the message's UNIQ_KEY. `is_half`: when it is delivered nobody knows."""
     if call.command.is_oneway:
         return
-    _, offset, due_ms = _place(partition, produced)
+    _, offset, due_ms = place(partition, produced)
     queue_id = call.node.queues.id_of(partition)
     call.after(produced.position, _stored(message_ids, queue_id, offset, unique, 0 if is_half else due_ms))
 

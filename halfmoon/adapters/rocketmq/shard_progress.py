@@ -24,7 +24,7 @@ from halfmoon.errors import BrokerError, Fault
 
 log = logging.getLogger("halfmoon.rocketmq")
 
-AGAIN = frozenset((Fault.NOT_LEADER_OR_FOLLOWER, Fault.COORDINATOR_NOT_AVAILABLE, Fault.COORDINATOR_LOAD_IN_PROGRESS))
+AGAIN = frozenset((Fault.COORDINATOR_NOT_AVAILABLE, Fault.COORDINATOR_LOAD_IN_PROGRESS))
 """Faults of a coordinator that will answer later."""
 
 

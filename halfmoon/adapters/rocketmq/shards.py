@@ -62,8 +62,8 @@ class Brokers(Protocol):
 
 class Coordinators(Protocol):
     """Groups, wherever they are coordinated. `told` is called once, with what was asked for or with a BrokerError; one
-    of NOT_LEADER_OR_FOLLOWER, COORDINATOR_NOT_AVAILABLE or COORDINATOR_LOAD_IN_PROGRESS says that it may be asked
-    again."""
+    of COORDINATOR_NOT_AVAILABLE (nobody knows whether it was done) or COORDINATOR_LOAD_IN_PROGRESS (it was not) says
+    that it may be asked again."""
 
     def is_here(self, group: str) -> bool:
         """Whether this shard coordinates it."""
@@ -115,7 +115,7 @@ class Messages(Protocol):
     """Queues that lie in other shards."""
 
     def append(self, topic: "Topic", index: int, batch: bytes, told: "Callable[[Stored | BrokerError], None]") -> None:
-        """Append a batch, once; told when it is durable. NOT_LEADER_OR_FOLLOWER: nobody knows whether it was."""
+        """Append a batch, once; told when it is durable. COORDINATOR_NOT_AVAILABLE: nobody knows whether it was."""
         ...
 
     def ends(self, offsets: "Offsets", told: "Callable[[Sequence[QueueEnd] | BrokerError], None]") -> None:
@@ -147,6 +147,8 @@ class Changes(Protocol):
 class Shards(NamedTuple):
     """All of it, of one shard's server."""
 
+    count: int
+    """How many there are in all."""
     brokers: "Brokers"
     coordinators: "Coordinators"
     messages: "Messages"

@@ -1,0 +1,87 @@
+"""What the RocketMQ server of a shard answers to the other shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from halfmoon.adapters.rocketmq.coordinating import Coordinating
+from halfmoon.adapters.rocketmq.shards import Stored
+from halfmoon.cluster.asking import Told
+from halfmoon.cluster.messages import (
+    AppendBatch,
+    BatchAppended,
+    CommitProgress,
+    ConsumerLeft,
+    ConsumerSeen,
+    Done,
+    GroupsConsuming,
+    GroupsFound,
+    ProgressRead,
+    Question,
+    QueueEnds,
+    QueueEndsFound,
+    ReadProgress,
+)
+from halfmoon.core.kernel import Kernel
+from halfmoon.errors import BrokerError
+
+Answerer = Callable[[Any, Told], None]
+"""(question, told), as of cluster.asking.Answering."""
+
+
+def rocketmq_answers(kernel: Kernel, coordinating: Coordinating) -> dict[type[Question], Answerer]:
+    """By the type of the question."""
+
+    def commit(question: CommitProgress) -> tuple[object, int]:
+        return Done(), coordinating.commit(question.group, question.offsets, reset=question.reset)
+
+    def read(question: ReadProgress) -> tuple[object, int]:
+        places = None if question.places is None else [(number, index) for number, index in question.places]
+        return ProgressRead(coordinating.committed(question.group, places)), coordinating.position
+
+    def seen(question: ConsumerSeen) -> tuple[object, int]:
+        coordinating.consumer_seen(question.group, question.client_id, question.host, question.shard)
+        return Done(), 0
+
+    def left(question: ConsumerLeft) -> tuple[object, int]:
+        coordinating.consumer_left(question.group, question.client_id, question.shard)
+        return Done(), 0
+
+    def consuming(question: GroupsConsuming) -> tuple[object, int]:
+        return GroupsFound(coordinating.consuming(question.topic)), coordinating.position
+
+    def ends(question: QueueEnds) -> tuple[object, int]:
+        return QueueEndsFound(coordinating.ends(question.offsets)), 0
+
+    def append(question: AppendBatch, told: Told) -> None:
+        def stored(found: Stored | BrokerError) -> None:
+            told(found if isinstance(found, BrokerError) else BatchAppended(*found))
+
+        try:
+            coordinating.append(question.topic, question.partition, question.batch, stored)
+        except BrokerError as error:
+            told(error)
+
+    def when_durable(make: Callable[[Any], tuple[object, int]]) -> Answerer:
+        """Answers once the log is durable up to the position that comes with the answer."""
+
+        def answer(question: Question, told: Told) -> None:
+            try:
+                made, position = make(question)
+            except BrokerError as error:
+                told(error)
+            else:
+                kernel.when_durable(position, lambda error: told(made if error is None else error))
+
+        return answer
+
+    return {
+        CommitProgress: when_durable(commit),
+        ReadProgress: when_durable(read),
+        ConsumerSeen: when_durable(seen),
+        ConsumerLeft: when_durable(left),
+        GroupsConsuming: when_durable(consuming),
+        QueueEnds: when_durable(ends),
+        AppendBatch: append,
+    }
