@@ -222,3 +222,19 @@ class QueueEnds(Question, frozen=True, tag="rmq-ends"):
 class QueueEndsFound(Answer, frozen=True, tag="rmq-ends-found"):
     rows: list[tuple[int, int, int, int]]
     """(topic number, partition, its end, when the message before that offset was stored)"""
+
+
+# -- messages, by a key or a place: as of adapters/kafka/shard_messages.py ---------------------------------------------
+
+
+class AskMessages(Question, frozen=True, tag="messages"):
+    """A question of services/keyindex/questions.py, as JSON, of a client that may ask it."""
+
+    body: bytes
+    principal: str
+    host: str
+    """Of the client: what he may not see is left out."""
+
+
+class MessagesFound(Answer, frozen=True, tag="messages-found"):
+    body: bytes

@@ -15,7 +15,7 @@ from functools import partial
 from inspect import isgeneratorfunction
 from typing import Any
 
-from halfmoon.adapters.kafka import refusals, shard_shares, spread_produce
+from halfmoon.adapters.kafka import refusals, shard_messages, shard_shares, spread_produce
 from halfmoon.adapters.kafka.by_partition import by_partition, log_dirs
 from halfmoon.adapters.kafka.guards import Handler, Named, called, itself
 from halfmoon.adapters.kafka.protocol import RESPONSES, Slices
@@ -199,6 +199,7 @@ WAYS: Mapping[int, Way] = {
     90: answered_by(shard_shares.describe_offsets, _SHARE_OFFSETS),
     91: answered_by(shard_shares.alter_offsets, _BY_GROUP),
     92: answered_by(shard_shares.delete_offsets, _BY_GROUP),
+    18502: shard_messages.ask,
 }  # fmt: skip
 """By API key."""
 
@@ -212,7 +213,7 @@ def routed(routes: Mapping[int, Route], homes: Homes) -> dict[int, Route]:
         way = WAYS.get(route.key)
         if way is None:
             return route
-        response = refusals.ANSWERS.get(route.key, RESPONSES[route.key])
+        response = refusals.ANSWERS.get(route.key, RESPONSES.get(route.key))
         sliced = route.sliced or isgeneratorfunction(way)
         return route.handled_by(partial(way, homes, response, route.handler), sliced=sliced)
 

@@ -53,6 +53,13 @@ class Standing(NamedTuple):
     source: Place | None
 
 
+class Traced(NamedTuple):
+    """The histories of some messages as one, and where they stood on the way."""
+
+    events: tuple[Event, ...]
+    places: tuple[Place, ...]
+
+
 class History:
     """Of single messages. Ask in the loop."""
 
@@ -76,14 +83,20 @@ class History:
 
     def of(self, place: Place, describes: Describes) -> Steps[tuple[Event, ...]]:
         """What `describes` refuses is hidden."""
-        root = yield from self._root(place)
+        return (yield from self.trace([place], describes)).events
+
+    def trace(self, places: Iterable[Place], describes: Describes) -> Steps[Traced]:
+        """Of messages, or of one that has stood at all of these places, in several logs."""
+        roots = []
+        for place in places:
+            roots.append((yield from self._root(place)))
         events: dict[tuple[int, Place], Event] = {}
         """Frame's position and the message's place → what happened."""
-        seen: dict[Place, str] = {root: ""}
+        seen: dict[Place, str] = dict.fromkeys(roots, "")
         """And the group that handed the message back there, if one has."""
         names: set[bytes | None] = set()
         """Places where it may have been consumed first, as ORIGIN_HEADER names one of them."""
-        ahead = [root]
+        ahead = list(seen)
         while ahead and len(events) < MOST_EVENTS:
             here = ahead.pop(0)
             own = yield from self.standing(here)
@@ -101,7 +114,8 @@ class History:
                 elif followed not in seen:
                     seen[followed] = group
                     ahead.append(followed)
-        return tuple(event for _, event in sorted(events.items(), key=lambda entry: entry[0][0]))
+        told = tuple(event for _, event in sorted(events.items(), key=lambda entry: entry[0][0]))
+        return Traced(told, tuple(seen))
 
     def _counts(self, whole: WholeFrame) -> bool:
         """Whether a frame has not been moved: then there is another one that says the same."""

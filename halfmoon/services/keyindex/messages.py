@@ -23,6 +23,7 @@ from halfmoon.core.steps import Steps
 from halfmoon.core.storage.frame import Kind
 from halfmoon.core.storage.frame_reading import WholeFrame
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.schema.shards import OWN_TOPICS
 from halfmoon.services.keyindex.history import History, Place
 from halfmoon.services.keyindex.key_file import LAST_MS
 from halfmoon.services.keyindex.keys import keys_of
@@ -34,6 +35,8 @@ from halfmoon.services.keyindex.questions import (
     Sees,
     Show,
     Shown,
+    Trace,
+    Traced,
     all_of_it,
     everything,
 )
@@ -165,6 +168,21 @@ class Messages:
         if not reads:
             message = replace(message, key=None, value=None, headers=(), hidden=True)
         return Shown(message, (yield from self._history.of(place, describes)))
+
+    def trace(self, question: Trace, describes: Describes) -> Steps[Traced]:
+        """As far as this log knows."""
+        topics = self._catalog.by_name
+        places = [Place(topics[name].number, *where) for name, *where in question.places if name in topics]
+        events, seen = yield from self._history.trace(places, describes)
+        known = ((self._catalog.by_number.get(place.topic_number), place) for place in seen)
+        return Traced(
+            events,
+            tuple(
+                (topic.name, place.partition, place.offset)
+                for topic, place in known
+                if topic is not None and topic.number < OWN_TOPICS
+            ),
+        )
 
 
 def _first(

@@ -135,6 +135,19 @@ class NackedOffsets(Struct, frozen=True):
     """(first offset, count), ascending."""
 
 
+class Trace(Struct, frozen=True, tag="trace", forbid_unknown_fields=True):
+    """A question of shards: what has become of a message that has stood at these places: (topic, partition, offset)."""
+
+    places: tuple[tuple[str, int, int], ...]
+
+
+class Traced(Struct, frozen=True):
+    events: tuple[Event, ...]
+    """In the order of one log."""
+    places: tuple[tuple[str, int, int], ...]
+    """Where it has stood too, of topics that all shards know."""
+
+
 class Answer(Struct, frozen=True, omit_defaults=True):
     """One of these."""
 
@@ -144,3 +157,5 @@ class Answer(Struct, frozen=True, omit_defaults=True):
     fault: str = ""
     """The name of a `Fault`."""
     message: str = ""
+    traced: Traced | None = None
+    """Told to shards only."""

@@ -12,14 +12,16 @@ from kafka_rig import RigClient
 from shard_rig import HERE, SHARDS, THERE, ShardRig
 
 from halfmoon.adapters.kafka.shard_asking import AllShards
+from halfmoon.adapters.tcp.access import Rights
 from halfmoon.cluster.asking import Told
 from halfmoon.cluster.messages import Answer, Question, encode
 from halfmoon.cluster.store import Change, News
 from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.server.assembly import Node
+from halfmoon.server.workers.asking_all import message_answers
 from halfmoon.server.workers.shares import finder, join_shares, share_answers
-from tests.core.bench import VirtualClock, batch
+from tests.core.bench import VirtualClock, batch, relay
 
 Answerer = Callable[[Any, Told], None]
 
@@ -68,6 +70,16 @@ def sent(message: object, kind: type[Any]) -> Any:
     return found
 
 
+def at_once(work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
+    """In a thread."""
+    try:
+        found = work()
+    except Exception as error:
+        then(None, error)
+    else:
+        then(found, None)
+
+
 class TwoProcesses:
     def __init__(self, **more: Any) -> None:
         """`more`: sections of broker.yaml."""
@@ -75,12 +87,17 @@ class TwoProcesses:
         self.questions = Questions()
         self.rigs = [ShardRig(process, self.clock, more) for process in (0, 1)]
         self.nodes: dict[int, Node] = {}
+        self.rights: Callable[[str, str], Rights | None] = lambda principal, host: None
+        """What clients may do, of whom the other process asks."""
         for rig, here in zip(self.rigs, (HERE, THERE), strict=True):
             self.nodes |= rig.nodes
             self.shards = AllShards(self.questions, SHARDS, frozenset(here), finder(rig.shared))
             join_shares(rig.nodes, self.shards)
         for number, node in self.nodes.items():
-            self.questions.answers[number] = dict(share_answers(node))
+            self.questions.answers[number] = {
+                **share_answers(node),
+                **message_answers(node, lambda *asker: self.rights(*asker), at_once),
+            }
 
     def client(self, process: int) -> RigClient:
         return RigClient(SimpleNamespace(server=self.rigs[process].server, turn=self.turn))  # type: ignore[arg-type]
@@ -127,8 +144,17 @@ class TwoProcesses:
         while True:
             for rig in self.rigs:
                 rig.turn()
-            if not self.questions.deliver() and not any(rig.loop.soon for rig in self.rigs):
+            read = any(rig.loop.threads for rig in self.rigs)
+            for rig in self.rigs:
+                rig.loop.run_threads()
+            if not self.questions.deliver() and not read and not any(rig.loop.soon for rig in self.rigs):
                 return
+
+    def relay(self) -> None:
+        """Until there is nothing left to move."""
+        for rig in self.rigs:
+            for node in rig.nodes.values():
+                relay(node)
 
     def pass_time(self, ms: int) -> None:
         self.rigs[0].pass_time(ms)

@@ -27,7 +27,7 @@ from halfmoon.core.steps import Steps
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.hooks.features import NackedMessages
 from halfmoon.services.keyindex.messages import MOST_BYTES, Messages
-from halfmoon.services.keyindex.questions import Answer, Find, Nacked, NackedOffsets, Show, Shown
+from halfmoon.services.keyindex.questions import Answer, Find, Nacked, NackedOffsets, Show, Shown, Trace
 
 KEY = 18502
 
@@ -37,13 +37,30 @@ _question = msgspec.json.Decoder(Find | Show | Nacked)
 
 def handle(ctx: Context, body: memoryview) -> object:
     try:
-        question = _question.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        return _refused(BrokerError(Fault.INVALID_REQUEST, str(error)))
-    try:
-        steps = _nacked(ctx, question) if isinstance(question, Nacked) else _messages(ctx, question)
+        return answer(ctx, asked(ctx, body))
     except BrokerError as error:
-        return _refused(error)
+        return refused(error)
+
+
+def asked(ctx: Context, body: memoryview) -> Find | Show | Nacked:
+    """The question of a client, who may ask it. Raises BrokerError."""
+    try:
+        question: Find | Show | Nacked = _question.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BrokerError(Fault.INVALID_REQUEST, str(error)) from None
+    if isinstance(question, Nacked):
+        for topic in question.topics:
+            ctx.check("describe", "topic", topic)
+    else:
+        # Where a message is may be told; a search by key would tell what is in it.
+        reads = isinstance(question, Find) or ctx.allows("read", "topic", question.topic)
+        ctx.check("read" if reads else "describe", "topic", question.topic)
+    return question
+
+
+def answer(ctx: Context, question: Find | Show | Nacked | Trace) -> object:
+    """What this log knows. Raises BrokerError."""
+    steps = _nacked(ctx, question) if isinstance(question, Nacked) else _messages(ctx, question)
     deferred = Deferred()
     buffers = ctx.core.fetch_buffers
 
@@ -57,26 +74,28 @@ def handle(ctx: Context, body: memoryview) -> object:
         deferred.complete([counted])
 
     def failed(error: Exception) -> None:
-        deferred.complete(_refused(error) if isinstance(error, BrokerError) else _failed(error))
+        deferred.complete(refused(error) if isinstance(error, BrokerError) else _failed(error))
 
     run_steps(steps, in_thread, answered, failed)
     return deferred
 
 
-def _messages(ctx: Context, question: Find | Show) -> Steps[bytes]:
+def _messages(ctx: Context, question: Find | Show | Trace) -> Steps[bytes]:
     """Raises BrokerError."""
-    reads = ctx.allows("read", "topic", question.topic)
-    # Where a message is may be told; a search by key would tell what is in it.
-    ctx.check("read" if reads or isinstance(question, Find) else "describe", "topic", question.topic)
     messages = ctx.services.find(Messages)
     if messages is None:
         raise BrokerError(Fault.UNSUPPORTED_VERSION, "services.keyindex is off")
 
+    def describes(kind: str, name: str) -> bool:
+        return ctx.allows("describe", kind, name)
+
     def answer() -> Steps[bytes]:
+        if isinstance(question, Trace):
+            return msgspec.json.encode(Answer(traced=(yield from messages.trace(question, describes))))
         found = yield from messages.ask(
             question,
-            lambda kind, name: ctx.allows("describe", kind, name),
-            reads=reads,
+            describes,
+            reads=ctx.allows("read", "topic", question.topic),
             sees=lambda found: sees(ctx.rights, found.topic, found.headers),
         )
         return msgspec.json.encode(Answer(shown=found) if isinstance(found, Shown) else Answer(results=found))
@@ -86,8 +105,6 @@ def _messages(ctx: Context, question: Find | Show) -> Steps[bytes]:
 
 def _nacked(ctx: Context, question: Nacked) -> Steps[bytes]:
     """Raises BrokerError."""
-    for topic in question.topics:
-        ctx.check("describe", "topic", topic)
     nacked = ctx.services.find(NackedMessages)
     if nacked is None:
         raise BrokerError(Fault.UNSUPPORTED_VERSION, "plugins.retry is off")
@@ -102,13 +119,13 @@ def _nacked(ctx: Context, question: Nacked) -> Steps[bytes]:
     return answer()
 
 
-def _refused(error: BrokerError) -> bytes:
+def refused(error: BrokerError) -> bytes:
     return msgspec.json.encode(Answer(fault=error.fault.name, message=error.message))
 
 
 def _failed(error: Exception) -> bytes:
     if isinstance(error, OSError):
         log.error("event=message_search_failed error=%s", error)
-        return _refused(BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the log cannot be read now: {error}"))
+        return refused(BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the log cannot be read now: {error}"))
     log.error("event=message_search_failed", exc_info=error)
-    return _refused(BrokerError(Fault.UNKNOWN_SERVER_ERROR, "the search failed; see the broker's log"))
+    return refused(BrokerError(Fault.UNKNOWN_SERVER_ERROR, "the search failed; see the broker's log"))

@@ -1,0 +1,64 @@
+"""What a shard answers another process that looks for messages for a client (adapters/kafka/shard_messages.py).
+
+The client's principal and host come with the question, and what they may not see is left out here, by the same rules:
+access rules stand in the shared catalog, and all processes have the same plugins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from halfmoon.adapters.kafka.registry import Context
+from halfmoon.adapters.kafka.shard_messages import ask_here
+from halfmoon.adapters.tcp.steps import InThread
+from halfmoon.cluster.messages import AskMessages, MessagesFound, Question
+from halfmoon.errors import BrokerError, Fault
+from halfmoon.services.keyindex.questions import Find, Nacked, Show, Trace
+
+if TYPE_CHECKING:
+    from halfmoon.adapters.kafka.registry import Peer
+    from halfmoon.adapters.tcp.access import Rights
+    from halfmoon.cluster.asking import Told
+    from halfmoon.core.storage.fetch_buffers import FetchBuffers
+    from halfmoon.server.assembly import Node
+
+_question = msgspec.json.Decoder(Find | Show | Nacked | Trace)
+
+
+def message_answers(
+    node: Node, rights: Callable[[str, str], Rights | None], in_thread: InThread
+) -> dict[type[Question], Callable[[Any, Told], None]]:
+    """`rights(principal, host)`: what a client may do; None: everything. `in_thread`: reads from the disk."""
+    kernel = node.kernel
+    peer = cast("Peer", _OtherProcess(kernel.fetch_buffers, in_thread))
+
+    def answer(asked: AskMessages, told: Told) -> None:
+        try:
+            question = _question.decode(asked.body)
+        except msgspec.DecodeError as error:  # of a newer version
+            told(BrokerError(Fault.INVALID_REQUEST, str(error)))
+            return
+        ctx = Context(kernel, node.services, peer, 0, 0, None, rights(asked.principal, asked.host))
+        ask_here(ctx, question, lambda found: told(MessagesFound(found)))
+
+    return {AskMessages: answer}
+
+
+class _OtherProcess:
+    """What is used of a Peer here."""
+
+    def __init__(self, buffers: FetchBuffers, in_thread: InThread) -> None:
+        self._buffers = buffers
+        self._in_thread = in_thread
+
+    def load(self, size: int, work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
+        """As of a connection: once there is room."""
+
+        def loaded(result: object, error: BaseException | None) -> None:
+            self._buffers.loaded(size)
+            then(result, error)
+
+        self._buffers.admit(size, lambda: self._in_thread(work, loaded))
