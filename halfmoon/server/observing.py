@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from halfmoon.core.checking import Checked
-from halfmoon.errors import BrokerError, NotHereYetError, TakesLongError
+from halfmoon.errors import AsksFirstError, BrokerError, NotHereYetError, TakesLongError
 from halfmoon.hooks.errors import PluginErrors
 from halfmoon.hooks.types import Observer
 from halfmoon.services.common.group_events import GroupEvents
@@ -80,7 +80,7 @@ class Observing:
         size = len(batch)
         try:
             produced = self._append(partition, batch, now_ms, producer, may_wait, checked, prepared, sender)
-        except (NotHereYetError, TakesLongError):
+        except (NotHereYetError, TakesLongError, AsksFirstError):
             raise  # it will be asked again
         except BrokerError as error:
             for _, call in self._refused:

@@ -1,4 +1,5 @@
-"""Produce requests that are not done in one turn: some of their batches take long to check, or there are very many.
+"""Produce requests that are not done in one turn: some of their batches take long to check, or depend on what another
+shard says of their transaction, or there are very many.
 
 They go on in slices, and in threads, after their handler has returned. Batches are appended in their order, and before
 any batch of a later request of the connection (Peer.keep).
@@ -37,11 +38,13 @@ from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.tcp.steps import run_steps
 from halfmoon.core.append_types import TransactionalProducer
 from halfmoon.core.checking import Checked
-from halfmoon.errors import BrokerError, Fault, NotHereYetError, TakesLongError
+from halfmoon.errors import AsksFirstError, BrokerError, Fault, NotHereYetError, TakesLongError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from halfmoon.adapters.tcp.steps import AskingSlices
     from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.steps import Slices
 
 logger: Final = logging.getLogger("halfmoon.kafka")
 
@@ -55,13 +58,13 @@ class Late(NamedTuple):
     stored: Stored
     partition: "Partition"
     records: "memoryview"
-    why: NotHereYetError | TakesLongError
+    why: NotHereYetError | TakesLongError | AsksFirstError
 
 
 class LateAnswer(Deferred):
     """The answer to a request of which some batches are appended later."""
 
-    __slots__ = ("_acks", "_ctx", "_encoded", "_encodes", "_position", "_producer", "_results")
+    __slots__ = ("_acks", "_ctx", "_encoded", "_encodes", "_position", "_producer", "_results", "go_on")
 
     def __init__(
         self,
@@ -82,6 +85,8 @@ class LateAnswer(Deferred):
         self._producer = producer
         self._acks = acks
         self._encoded: bytes | None = None
+        self.go_on: Callable[[], None] = ctx.peer.go_on
+        """Called when all is appended: what was kept of the request is not needed any more."""
 
     def append(self, late: list[Late]) -> LateAnswer:
         """These are what is left."""
@@ -91,22 +96,22 @@ class LateAnswer(Deferred):
         """All of it is left."""
         return self._begin(self._take(body))
 
-    def _begin(self, steps: Slices[None]) -> LateAnswer:
+    def _begin(self, steps: AskingSlices[None]) -> LateAnswer:
         peer = self._ctx.peer
         peer.soon(lambda: run_steps(steps, peer.in_thread, self._appended, self._failed, peer.soon))
         return self
 
-    def _append_all(self, late: list[Late]) -> Slices[None]:
+    def _append_all(self, late: list[Late]) -> AskingSlices[None]:
         """One behind the other, so that what one takes in memory is gone before the next."""
         for stored, partition, records, why in late:
             yield from self._append_late(stored, partition, records, why)
         translate_abortable(self._ctx.api_version, self._results)
 
-    def _take(self, body: memoryview) -> Slices[None]:
+    def _take(self, body: memoryview) -> AskingSlices[None]:
         """Raises MalformedRequest."""
         yield from self.take_request((yield from parse_in_slices(body, self._ctx.api_version)))
 
-    def take_request(self, request: ProduceBody) -> Slices[None]:
+    def take_request(self, request: ProduceBody) -> AskingSlices[None]:
         """Append its batches. Then `wait`."""
         ctx = self._ctx
         refusal = refusal_of(ctx, request)
@@ -129,7 +134,9 @@ class LateAnswer(Deferred):
         if self._acks and self._encodes:
             self._encoded = yield from encode_in_slices(self._results, ctx.api_version)
 
-    def _append(self, results: list[Stored], key: str | bytes, index: int, records: memoryview | None) -> Slices[None]:
+    def _append(
+        self, results: list[Stored], key: str | bytes, index: int, records: memoryview | None
+    ) -> AskingSlices[None]:
         core = self._ctx.core
         try:
             partition = partition_for(self._ctx, topic_of(core, key), key, index, self._acks)
@@ -142,7 +149,7 @@ class LateAnswer(Deferred):
                 produced = core.append(
                     partition, records, core.clock.wall_ms(), self._producer, True, sender=self._ctx.rights
                 )
-            except (NotHereYetError, TakesLongError) as why:
+            except (NotHereYetError, TakesLongError, AsksFirstError) as why:
                 results.append(stored)
                 late = why
             else:
@@ -159,8 +166,12 @@ class LateAnswer(Deferred):
         yield from self._append_late(stored, partition, records, late)
 
     def _append_late(
-        self, stored: Stored, partition: Partition, records: memoryview, why: NotHereYetError | TakesLongError
-    ) -> Slices[None]:
+        self,
+        stored: Stored,
+        partition: Partition,
+        records: memoryview,
+        why: NotHereYetError | TakesLongError | AsksFirstError,
+    ) -> AskingSlices[None]:
         try:
             yield from self._append_when_ready(stored, partition, records, why)
         except OSError as error:
@@ -169,8 +180,12 @@ class LateAnswer(Deferred):
             refuse(self._ctx.core, stored, error)
 
     def _append_when_ready(
-        self, stored: Stored, partition: Partition, records: memoryview, why: NotHereYetError | TakesLongError
-    ) -> Slices[None]:
+        self,
+        stored: Stored,
+        partition: Partition,
+        records: memoryview,
+        why: NotHereYetError | TakesLongError | AsksFirstError,
+    ) -> AskingSlices[None]:
         """Raises OSError, BrokerError."""
         core = self._ctx.core
         checked: Checked | None = None
@@ -182,6 +197,8 @@ class LateAnswer(Deferred):
                     checked = made
                 else:
                     prepared = made
+            elif isinstance(why, AsksFirstError):
+                yield why
             else:
                 yield why.load
             if core.log.failed is not None:
@@ -192,7 +209,7 @@ class LateAnswer(Deferred):
                 produced = core.append(
                     partition, records, core.clock.wall_ms(), self._producer, True, checked, prepared, self._ctx.rights
                 )
-            except (NotHereYetError, TakesLongError) as again:
+            except (NotHereYetError, TakesLongError, AsksFirstError) as again:
                 why = again
                 continue
             stored.take(produced)
@@ -201,7 +218,7 @@ class LateAnswer(Deferred):
 
     def _appended(self, _: None) -> None:
         self.wait()
-        self._ctx.peer.go_on()
+        self.go_on()
 
     def wait(self) -> None:
         """All is appended: it is answered when it is durable."""
@@ -212,7 +229,7 @@ class LateAnswer(Deferred):
 
     def _failed(self, error: Exception) -> None:
         self.complete(failed(self._ctx, error))
-        self._ctx.peer.go_on()
+        self.go_on()
 
     def _durable(self, error: BrokerError | None) -> None:
         if not self._encodes:

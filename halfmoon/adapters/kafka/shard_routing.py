@@ -18,12 +18,14 @@ from typing import Any
 from halfmoon.adapters.kafka import refusals, shard_messages, shard_shares, spread_produce
 from halfmoon.adapters.kafka.by_partition import by_partition, log_dirs
 from halfmoon.adapters.kafka.guards import Handler, Named, called, itself
-from halfmoon.adapters.kafka.protocol import RESPONSES, Slices
+from halfmoon.adapters.kafka.protocol import LARGE_BYTES, RESPONSES, Slices
 from halfmoon.adapters.kafka.refusals import Refused, at_the_top, joined, result
-from halfmoon.adapters.kafka.registry import Context
+from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.kafka.routes import PRODUCE, Route
+from halfmoon.adapters.kafka.shard_markers import write_markers
 from halfmoon.adapters.kafka.shards import Home, Homes, at, when_all
 from halfmoon.adapters.kafka.slicing import settled
+from halfmoon.cluster.changes import NoChangeError
 from halfmoon.errors import BrokerError
 
 Way = Callable[[Homes, Any, Handler, Context, Any], object]
@@ -98,6 +100,33 @@ def _delete_groups(homes: Homes, response: Any, handler: Handler, ctx: Context, 
     return _GROUPS_TO_DELETE(homes, response, partial(shard_shares.delete_groups, handler), ctx, request)
 
 
+def as_change(homes: Homes, _response: Any, handler: Handler, ctx: Context, request: Any) -> object:
+    """It changes what all processes share."""
+    if isinstance(request, memoryview):  # which is another request's a moment later
+        request = memoryview(bytes(request))
+    deferred = Deferred()
+
+    def told(made: object) -> None:
+        if isinstance(made, Exception):
+            deferred.complete(Close(f"the shared catalog cannot be changed now: {made}"))
+        elif isinstance(made, Deferred):
+            made.then(deferred.complete)
+        else:
+            deferred.complete(made)
+
+    homes.change(lambda: handler(ctx, request), told)
+    return deferred
+
+
+def _metadata(homes: Homes, response: Any, handler: Handler, ctx: Context, body: memoryview) -> Slices[object]:
+    """It may make topics, and seldom does."""
+    kept = body if len(body) > LARGE_BYTES else memoryview(bytes(body))
+    try:
+        return (yield from settled(handler(ctx, kept)))
+    except NoChangeError:
+        return as_change(homes, response, handler, ctx, kept)
+
+
 def anywhere(homes: Homes, _response: Any, handler: Handler, ctx: Context, request: Any) -> object:
     """Any shard will do."""
     return handler(at(homes.all()[0], ctx), request)
@@ -167,6 +196,7 @@ _SHARE_OFFSETS = each_at_coordinator(
 )  # fmt: skip
 
 WAYS: Mapping[int, Way] = {
+    3: _metadata,
     8: at_coordinator("group_id", refusals.OFFSETS_NOT_COMMITTED),
     9: _offset_fetch,
     11: _BY_GROUP,
@@ -180,6 +210,7 @@ WAYS: Mapping[int, Way] = {
     24: _add_partitions,
     25: _BY_TRANSACTIONAL_ID,
     26: _BY_TRANSACTIONAL_ID,
+    27: write_markers,
     28: at_coordinator("group_id", refusals.TXN_OFFSETS_NOT_COMMITTED),
     35: log_dirs,
     42: _delete_groups,
@@ -200,6 +231,8 @@ WAYS: Mapping[int, Way] = {
     91: answered_by(shard_shares.alter_offsets, _BY_GROUP),
     92: answered_by(shard_shares.delete_offsets, _BY_GROUP),
     18502: shard_messages.ask,
+    # CreateTopics, DeleteTopics, CreateAcls, DeleteAcls, AlterConfigs, CreatePartitions, delegation tokens, …
+    **dict.fromkeys((19, 20, 30, 31, 33, 37, 38, 39, 40, 44, 49, 51, 57, 18503), as_change),
 }  # fmt: skip
 """By API key."""
 

@@ -42,7 +42,23 @@ def handle(homes: Homes, ctx: Context, body: memoryview) -> object:
     parts = _parts(homes, ctx, request)
     if len(parts) == 1:
         return api_00_produce.answer(*parts[0])
-    return _together(ctx, request, [api_00_produce.answer(*part, encoded=False) for part in parts])
+    answers = [api_00_produce.answer(*part, encoded=False) for part in parts]
+    _go_on_together(ctx, [each for each in answers if isinstance(each, LateAnswer)])
+    return _together(ctx, request, answers)
+
+
+def _go_on_together(ctx: Context, late: Sequence[LateAnswer]) -> None:
+    """What was kept of the request is needed until all parts are appended, and so long the next one waits."""
+    left = len(late)
+
+    def appended() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            ctx.peer.go_on()
+
+    for each in late:
+        each.go_on = appended
 
 
 def _together(ctx: Context, request: ProduceBody, answers: Sequence[object]) -> object:

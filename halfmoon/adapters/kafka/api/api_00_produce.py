@@ -32,7 +32,7 @@ from halfmoon.adapters.kafka.produce_checks import (
 from halfmoon.adapters.kafka.produce_codec import FEW, ManyBatchesError, ProduceBody, Results, Stored, encode, parse
 from halfmoon.adapters.kafka.registry import Context, Deferred
 from halfmoon.core.append_types import TransactionalProducer
-from halfmoon.errors import BrokerError, Fault, NotHereYetError, TakesLongError
+from halfmoon.errors import AsksFirstError, BrokerError, Fault, NotHereYetError, TakesLongError
 
 
 def handle(ctx: Context, body: memoryview) -> object:
@@ -104,7 +104,7 @@ def _append_all(
                 if records is None:
                     raise no_records()
                 produced = append(partition, records, now_ms, producer, True, sender=sender)
-            except (NotHereYetError, TakesLongError) as error:
+            except (NotHereYetError, TakesLongError, AsksFirstError) as error:
                 refusal = refusal_without_id(ctx, request)
                 if refusal is None:
                     assert records is not None

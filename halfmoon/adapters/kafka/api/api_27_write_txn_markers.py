@@ -1,8 +1,9 @@
 """WriteTxnMarkers (27): end a transaction in single partitions.
 
-In Kafka the coordinator's broker asks the leaders for it, which are one and the same here. What is left of it is
-`Admin.abortTransaction` (`kafka-transactions.sh abort`), for transactions that hang in a partition: a transaction is
-aborted where it is open. To commit in single partitions only is refused (INVALID_REQUEST).
+In Kafka the coordinator's broker asks the leaders for it, which are one and the same here; shards ask each other in
+their own words. What is left of it is `Admin.abortTransaction` (`kafka-transactions.sh abort`), for transactions that
+hang in a partition: a transaction is aborted where it is open. To commit in single partitions only is refused
+(INVALID_REQUEST).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from halfmoon.adapters.kafka.errors import NONE
 from halfmoon.adapters.kafka.group_errors import coordinator_code
-from halfmoon.adapters.kafka.lookup import changeable, partition_of
+from halfmoon.adapters.kafka.lookup import changeable, check_owner, partition_of
 from halfmoon.adapters.kafka.protocol import Slices, WriteTxnMarkersResponse
 from halfmoon.adapters.kafka.registry import Context
 from halfmoon.errors import BrokerError, Fault
@@ -54,4 +55,5 @@ def _write(ctx: Context, asked: Any, topic: str, index: int) -> int:
     if asked.transaction_result:
         raise BrokerError(Fault.INVALID_REQUEST, "a transaction is committed as a whole, with EndTxn")
     partition = partition_of(changeable(ctx.core, topic), index)
+    check_owner(ctx.core, partition)
     return ctx.services.get(TransactionService).abort_in(partition, asked.producer_id, asked.producer_epoch)

@@ -4,22 +4,31 @@ From version 3 on the consumer says which member it is, in which generation or w
 does not is taken at its word. An epoch that the member is beyond is good for what it has held since then; where that is
 not so of one partition, nothing is committed, and the transaction is to be aborted. From version 5 on the request adds
 the group to the transaction (KIP-890); before, AddOffsetsToTxn must have.
+
+Where another shard coordinates the transaction it is asked first, and the group is looked at again when it has
+answered.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from halfmoon.adapters.kafka.commits import Entry, read_entry
 from halfmoon.adapters.kafka.durable import when_durable
 from halfmoon.adapters.kafka.errors import NONE, code
+from halfmoon.adapters.kafka.late_produce import failed
 from halfmoon.adapters.kafka.protocol import Slices, TxnOffsetCommitResponse
-from halfmoon.adapters.kafka.registry import Context
+from halfmoon.adapters.kafka.registry import Context, Deferred
 from halfmoon.adapters.kafka.transactions import transaction_code
+from halfmoon.adapters.tcp.steps import run_steps
 from halfmoon.core.append_types import TransactionalProducer
-from halfmoon.errors import BrokerError, Fault
+from halfmoon.errors import AsksFirstError, BrokerError, Fault
 from halfmoon.services.groups.service import GroupService
 from halfmoon.services.transactions.service import TransactionService
+
+if TYPE_CHECKING:
+    from halfmoon.adapters.tcp.steps import AskingSlices
 
 KNOWS_ABORTABLE = 4
 ADDS_GROUP = 5
@@ -47,6 +56,27 @@ def handle(ctx: Context, request: Any) -> Slices[object]:
                 committed.append(part_result)
                 entries.append(entry)
     response = TxnOffsetCommitResponse(throttle_time_ms=0, topics=results)
+    steps = _commit_all(ctx, request, response, entries, committed)
+    if ctx.services.get(TransactionService).coordinates(request.transactional_id):
+        return (yield from cast(Slices[object], steps))  # nobody is asked
+    answer, peer = Deferred(), ctx.peer
+    run_steps(
+        steps, peer.in_thread, partial(_committed, answer), lambda error: answer.complete(failed(ctx, error)), peer.soon
+    )  # fmt: skip
+    return answer
+
+
+def _committed(answer: Deferred, result: object) -> None:
+    if isinstance(result, Deferred):
+        result.then(answer.complete)
+    else:
+        answer.complete(result)
+
+
+def _commit_all(
+    ctx: Context, request: Any, response: Any, entries: list[Entry], committed: list[Any]
+) -> AskingSlices[object]:
+    """`committed`: the result of each entry."""
 
     def fail(result: Any, error: Exception) -> None:
         result.error_code = _code(ctx, error)
@@ -57,13 +87,24 @@ def handle(ctx: Context, request: Any) -> Slices[object]:
     for first in range(0, len(entries), AT_ONCE):
         some = committed[first : first + AT_ONCE]
         try:
-            position = max(position, _commit(ctx, request, entries[first : first + AT_ONCE]))
+            written_to = yield from _commit_when_known(ctx, request, entries[first : first + AT_ONCE])
+            position = max(position, written_to)
             written += some
         except BrokerError as error:
             for part_result in some:
                 fail(part_result, error)
         yield
     return when_durable(ctx, position, response, written, fail)
+
+
+def _commit_when_known(ctx: Context, request: Any, entries: list[Entry]) -> AskingSlices[int]:
+    """As `_commit`, once the transaction's coordinator has been asked."""
+    while True:
+        try:
+            return _commit(ctx, request, entries)
+        except AsksFirstError as error:
+            first = error
+        yield first
 
 
 def _commit(ctx: Context, request: Any, entries: list[Entry]) -> int:
