@@ -21,7 +21,7 @@ COMMIT, LIST, DELETE_GROUPS, HEARTBEAT, DESCRIBE, FETCH, ACKNOWLEDGE, OFFSETS, A
 )  # fmt: skip
 ACCEPT, RELEASE = 1, 2
 NOT_LEADER, NO_COORDINATOR, NOT_COORDINATOR, NOT_EMPTY, NO_GROUP = 6, 15, 16, 68, 69
-UNKNOWN_TOPIC, STORAGE_ERROR, OLD_EPOCH = 3, 56, 123
+UNKNOWN_TOPIC, STORAGE_ERROR, NO_TOPIC_ID, OLD_EPOCH = 3, 56, 100, 123
 EXACTLY = 1
 
 GROUP = name_in(0)
@@ -537,3 +537,43 @@ def test_what_shards_know_of_share_groups_is_in_their_logs(two: TwoProcesses, to
         assert {place: state.start for place, state in again.delivery_states[GROUP].items()} == {
             (topic.number, index): 2 for index in range(8) if two.shard_of(topic, index) == shard
         }
+
+
+# -- what takes time ---------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_is_deleted_ends_the_wait(two: TwoProcesses, topic: Topic) -> None:
+    here = mine(two, topic)
+    member = Member(two, topic)
+    member.send(here, max_wait_ms=5_000)
+    two.turn()
+    assert member.answer() is None
+    two.change(lambda: two.rigs[0].front.administration.delete_topic(topic))
+    assert errors(member.answer()) == dict.fromkeys(here, NO_TOPIC_ID)
+
+
+@pytest.mark.parametrize("reset", ["earliest", "by_duration:P20000D"])
+def test_records_are_read_from_the_disk_of_each_shard(reset: str) -> None:
+    log = {"segment_bytes": "1MiB", "low_disk_bytes": 0, "hot_bytes": 0}
+    two = TwoProcesses(groups={"share": {"auto_offset_reset": reset}}, log=log)
+    topic = two.topic("t", 8)
+    here = mine(two, topic)
+    two.produce(topic, *((index, 3) for index in here))
+    for node in two.rigs[0].nodes.values():
+        node.kernel.housekeeping.plan()
+        node.fs.cold = True
+    member = Member(two, topic)
+    member.send(here, max_records=8, share_acquire_mode=EXACTLY, max_wait_ms=500)
+    assert member.answer() is None, "it is read in a thread"
+    two.turn()
+    first = acquired(member.answer())
+    assert sum(last - start + 1 for pieces in first.values() for start, last, _ in pieces) == 8
+    rest = acquired(member.fetch())
+    given = [
+        (index, offset)
+        for pieces in (first, rest)
+        for index, found in pieces.items()
+        for start, last, _ in found
+        for offset in range(start, last + 1)
+    ]
+    assert sorted(given) == [(index, offset) for index in here for offset in range(3)]
