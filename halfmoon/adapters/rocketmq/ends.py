@@ -78,7 +78,7 @@ class Ends:
         try:
             produced = core.append(partition, batch, now_ms)
         except (NotHereYetError, TakesLongError):
-            again = _outcome(append_late(core, partition, batch))
+            again = outcome_of(append_late(core, partition, batch))
             said[0][0].work_out(again, lambda outcome: self._appended(said, outcome))
         else:
             self._appended(said, produced)
@@ -92,7 +92,7 @@ class Ends:
                 call.after(outcome.position, DONE)
 
 
-def _outcome(append: Slices[Produced]) -> Slices[Produced | BrokerError]:
+def outcome_of(append: Slices[Produced]) -> Slices[Produced | BrokerError]:
     try:
         return (yield from append)
     except BrokerError as error:

@@ -310,7 +310,7 @@ class Node:
             if shards is not None and not isinstance(topic, BrokerError):
                 self.checks.follow(group)
 
-        self.group_topic(check_topic(group), made, 1 if shards is None else shards.count)
+        self.group_topic(check_topic(group), made, 1 if shards is None else shards.total)
 
     def ensure_group_topic(self, name: str) -> None:
         def made(topic: Topic | BrokerError) -> None:

@@ -10,13 +10,13 @@ from typing import Final, NamedTuple
 from stringzilla import find
 
 from halfmoon.adapters.rocketmq import names
-from halfmoon.adapters.rocketmq.answers import Answer, refusal
+from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.drawing import header, record, split_unique
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.late import append_late
 from halfmoon.adapters.rocketmq.registry import Call
-from halfmoon.adapters.rocketmq.shard_topics import ShardTopics
-from halfmoon.adapters.rocketmq.shards import Stored
+from halfmoon.adapters.rocketmq.shard_sending import AppendingLater, send_on, when_made
+from halfmoon.adapters.rocketmq.shards import Holder, Stored
 from halfmoon.adapters.rocketmq.to_messages import PRODUCER_GROUP, RECONSUME_TIMES, RETRY_LIMIT
 from halfmoon.adapters.rocketmq.to_records import (
     AT_ONCE,
@@ -31,10 +31,10 @@ from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.config.units import format_duration
 from halfmoon.core.append_types import Produced, Sender
-from halfmoon.core.catalog.topics import Partition, Topic
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.records.batch_header import new_batch
 from halfmoon.core.steps import Pauses, Slices, finish
-from halfmoon.errors import BrokerError, NotHereYetError, TakesLongError
+from halfmoon.errors import BrokerError, Fault, NotHereYetError, TakesLongError
 from halfmoon.remoting import properties
 from halfmoon.remoting.codes import DUE, Code
 from halfmoon.remoting.message import COMPRESSED, physical_offset
@@ -138,6 +138,15 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
         call.work_out(late, lambda produced: _answer_for(call, partition, produced, count, unique, is_half))
         return None
     except BrokerError as error:
+        if error.fault is Fault.NOT_LEADER_OR_FOLLOWER and node.shards is not None:
+            later = AppendingLater(
+                call,
+                partition,
+                records,
+                lambda produced: _answer_for(call, partition, produced, count, unique, is_half),
+            )
+            later.wait()
+            return None
         core.refused_batches[error.fault] += 1
         raise
     _answer_for(call, partition, produced, count, unique, is_half)
@@ -229,24 +238,13 @@ def _stored(message_ids: str, queue_id: int, offset: int, unique: bytes | None, 
 
 def _send_on(call: Call, partition: Partition, made: bytearray, count: int, unique: bytes | None) -> None:
     """Have the shard store it that the queue lies in. Raises Refused."""
-    node = call.node
-    shards = node.shards
-    assert shards is not None
-    topic, index = partition.topic, partition.index
-    holder = shards.brokers.holder(topic, index)
-    if holder is None or call.rights is not None:  # who may do what with records is asked where they are stored
-        raise Refused(Code.SYSTEM_BUSY, f"other brokers have the queues of topic[{topic.name}]: ask for its route")
-    call.forget_content()
-    call.hold_on()
 
-    def answer(stored: Stored | BrokerError) -> Answer:
-        if isinstance(stored, BrokerError):
-            return refusal(stored)
-        store = node.host_of(holder.broker, call.connection).in_hex()
+    def answer(stored: Stored, holder: Holder) -> Answer:
+        store = call.node.host_of(holder.broker, call.connection).in_hex()
         ids = finish(_ids(store, stored.queue_number, stored.offset, count))
         return _stored(ids, holder.queue_id, stored.offset, unique, stored.due_ms)
 
-    shards.messages.append(topic, index, bytes(made), lambda stored: call.answer(lambda: answer(stored)))
+    send_on(call, partition, bytes(made), answer)
 
 
 def _check_batch(call: Call, sent: Sent, data: bytes) -> Pauses[None]:
@@ -311,7 +309,7 @@ def _queue(call: Call, sent: Sent, *, batch: bool) -> Partition | None:
         name = names.from_rocketmq(sent.topic)
         wanted = _may_make(call, sent, name)
         if node.topics is not None:
-            _when_made(call, sent, node.topics, name, wanted, batch=batch)
+            when_made(call, node.topics, name, wanted, lambda: send(call, sent, batch=batch))
             return None
         topic = call.core.administration.create_topic(name, wanted)[0]
     queues = node.queues.of(topic)
@@ -326,22 +324,6 @@ def _queue(call: Call, sent: Sent, *, batch: bool) -> Partition | None:
     partition = queues[queue_id]
     node.check_owner(partition)
     return partition
-
-
-def _when_made(call: Call, sent: Sent, topics: ShardTopics, name: str, queues: int, *, batch: bool) -> None:
-    """Go on once the topic is there."""
-    call.command.body = bytes(call.command.body)
-    call.hold_on()
-
-    def again(topic: Topic | BrokerError) -> Answer | None:
-        if isinstance(topic, BrokerError):
-            return refusal(topic)
-        answer = send(call, sent, batch=batch)
-        if call.core.turn.dirty:
-            call.core.on_handled()
-        return answer
-
-    topics.make(name, queues, lambda topic: call.answer(lambda: again(topic)))
 
 
 def _may_make(call: Call, sent: Sent, name: str) -> int:

@@ -126,8 +126,10 @@ class Messages(Protocol):
 class Administered(Protocol):
     """What a change is made of."""
 
-    catalog: "Catalog"
-    administration: "TopicAdministration"
+    @property
+    def catalog(self) -> "Catalog": ...
+    @property
+    def administration(self) -> "TopicAdministration": ...
 
 
 class Changes(Protocol):
@@ -147,7 +149,7 @@ class Changes(Protocol):
 class Shards(NamedTuple):
     """All of it, of one shard's server."""
 
-    count: int
+    total: int
     """How many there are in all."""
     brokers: "Brokers"
     coordinators: "Coordinators"
