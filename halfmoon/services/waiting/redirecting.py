@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from halfmoon.core.append_types import Piece
+from halfmoon.core.catalog.topics import RemotePartition
 from halfmoon.core.pending import bits_by_queue
 from halfmoon.core.records.batch_header import BatchHeader, set_own_times
 from halfmoon.core.records.batches import parse_header, set_log_append_time
@@ -243,13 +244,14 @@ class Redirecting:
         )  # fmt: skip
 
     def _known(self, places: Sequence[tuple[str, int, int]]) -> list[Message]:
-        """Those of the messages that are, or were, where a group says it had them from."""
+        """Those of the messages that are, or were, where a group says it had them from. Of a partition that lies in
+        another shard nobody here knows how far it goes."""
         return [
             (topic.number, index, offset)
             for name, index, offset in places
             if (topic := self._catalog.by_name.get(name)) is not None
             and index < len(topic.partitions)
-            and offset < topic.partitions[index].next_offset
+            and (offset < topic.partitions[index].next_offset or isinstance(topic.partitions[index], RemotePartition))
         ]
 
     def _sent_back(self, group: str, known: Sequence[Message]) -> SentBack | None:
@@ -263,7 +265,7 @@ class Redirecting:
             yield None
         sent_back = self._sent_back(nacked.group, known)
         partitions = {place[:2] for place in known}
-        return sent_back, lambda: all(self._catalog.partition(*each) is not None for each in partitions)
+        return sent_back, lambda: all(index < self._catalog.partition_count(number) for number, index in partitions)
 
     def _target(self, each: Redirected) -> Partition:
         if each.due_ms:
