@@ -36,6 +36,10 @@ def serve(
     http: Annotated[
         str | None, typer.Option("--http", metavar="HOST:PORT", help="Address of /healthz and /metrics. Default: off.")
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", metavar="N", min=1, help="Processes that share the topics. Default: one, alone."),
+    ] = None,
     unset_config: Annotated[
         list[str] | None,
         typer.Option(
@@ -51,5 +55,5 @@ def serve(
     """
     return start(
         config=config, unset_configs=unset_config or (), data_dir=data_dir, kafka=kafka, advertise=advertise,
-        rocketmq=rocketmq, namesrv=namesrv, http=http,
+        rocketmq=rocketmq, namesrv=namesrv, http=http, workers=None if workers is None else str(workers),
     )  # fmt: skip

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from halfmoon.config.settings import Settings
 
 FLAGS: Final = {
     "data_dir": "node.data_dir",
@@ -17,6 +20,7 @@ FLAGS: Final = {
     "rocketmq": "listeners.rocketmq.bind",
     "namesrv": "listeners.rocketmq.namesrv",
     "http": "listeners.http.bind",
+    "workers": "workers.count",
 }
 """The setting of each option."""
 
@@ -60,7 +64,22 @@ def start(*, config: Path | None = None, unset_configs: Sequence[str] = (), **fl
         table = BrokerConfigs(topic_configs())
         for name in unset_configs:
             table.find(name)
-        read = partial(load_settings, config, os.environ, {FLAGS[name]: value for name, value in flags.items()})
+        given = {FLAGS[name]: value for name, value in flags.items()}
+        read = partial(load_settings, config, os.environ, given)
+        if _wants_workers(read):
+            from halfmoon.server.workers.supervisor import supervise  # few want it
+
+            return supervise(read, config, given, unset_configs)
         return main(read, config=config, unset_configs=unset_configs)
     finally:
         gc.enable()
+
+
+def _wants_workers(read: Callable[[], Settings]) -> bool:
+    """What is wrong with the settings `main` says."""
+    from halfmoon.errors import HalfmoonError
+
+    try:
+        return read().workers.count is not None
+    except HalfmoonError:
+        return False

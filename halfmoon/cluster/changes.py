@@ -17,13 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from halfmoon.cluster.placement import place
+from halfmoon.cluster.placement import place_named
 from halfmoon.cluster.shared import SharedCatalog
 from halfmoon.core.catalog.topics import Topic
-from halfmoon.errors import BrokerError
+from halfmoon.errors import BrokerError, HalfmoonError
 from halfmoon.schema import control
 
 Told = Callable[[BrokerError | None], None]
+
+
+class NoChangeError(HalfmoonError):
+    """Somebody would change the shared catalog, and no change was begun: nothing has changed."""
 
 
 class Changes:
@@ -43,14 +47,21 @@ class Changes:
         """Of what is true here: the change that is being made counts as soon as it has a record."""
         return self._shared.version + bool(self._records)
 
+    @property
+    def is_open(self) -> bool:
+        """A change is being made."""
+        return self._records is not None
+
     def begin(self) -> None:
         """A change begins. The catalog is held, and what was new in it is applied."""
         assert self._records is None
         self._records, self._touched = [], set()
 
     def append_control(self, record: control.Any) -> int:
-        """As of core's ControlLog: the position is the version that the change is going to have."""
-        assert self._records is not None, "no change of the shared catalog was begun"
+        """As of core's ControlLog: the position is the version that the change is going to have. Raises
+        NoChangeError."""
+        if self._records is None:
+            raise NoChangeError("no change of the shared catalog was begun")
         self._append(self._records, record)
         for placed in self._placed(record):
             self._append(self._records, placed)
@@ -74,7 +85,7 @@ class Changes:
         if topic.view is not None and topic.view.source_number in self._shared.placements:
             shards = self._shared.placements[topic.view.source_number][first : len(topic.partitions)]
         else:
-            shards = place(topic.id, first, len(topic.partitions) - first, self._shards)
+            shards = place_named(topic.name, topic.id, first, len(topic.partitions) - first, self._shards)
         return control.PartitionsPlaced(topic.number, first, shards)
 
     def when_durable(self, position: int, callback: Told) -> None:

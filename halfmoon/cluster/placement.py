@@ -4,11 +4,19 @@ A name's *slot* is made as Kafka makes the partition of `__consumer_offsets` tha
 Java's String.hashCode, modulo their number), so that it is the same in every language and for ever. Partitions of a
 topic follow each other from shard to shard, beginning anywhere: so each topic is spread as evenly as can be, over
 shards and over those that own them. Where a partition was placed is written down; this is only asked when it is made.
+
+Two kinds of topics lie where they are needed. What a group retries lies in the group's own shard: what it has committed
+says what is done. An *aligned* topic has its partition i in shard i: each shard writes what belongs to its own
+messages, in one frame with them.
 """
 
 from __future__ import annotations
 
 from halfmoon.hooks.java_hash import string_hash
+from halfmoon.schema.group_topics import CHECK_PREFIX, DEAD_LETTER_PREFIX, retrying_group
+
+_ALIGNED = ("__consumer_offsets", "__transaction_state", "TRANS_CHECK_MAX_TIME_TOPIC")
+_ALIGNED_PREFIXES = (DEAD_LETTER_PREFIX, CHECK_PREFIX, "halfmoon.")
 
 SLOTS = 256
 """Coordinator slots. A shard owns those whose number modulo the number of shards is its own."""
@@ -31,6 +39,21 @@ def place(topic_id: bytes, first: int, count: int, shards: int) -> bytes:
     """The shards of the partitions [first, first + count) of a topic, a byte each."""
     begin = int.from_bytes(topic_id[:8]) + first
     return bytes([(begin + index) % shards for index in range(count)])
+
+
+def is_aligned(name: str) -> bool:
+    """Whether a topic of this name has its partition i in shard i."""
+    return name in _ALIGNED or name.startswith(_ALIGNED_PREFIXES)
+
+
+def place_named(name: str, topic_id: bytes, first: int, count: int, shards: int) -> bytes:
+    """As `place`, of a topic of this name."""
+    group = retrying_group(name)
+    if group is not None:
+        return bytes([coordinator_of(group, shards)]) * count
+    if is_aligned(name):
+        return bytes([index % shards for index in range(first, first + count)])
+    return place(topic_id, first, count, shards)
 
 
 def owner_of(shard: int, workers: int) -> int:

@@ -177,6 +177,15 @@ class LimitSettings(Section, frozen=True, kw_only=True):
             )
 
 
+class WorkerSettings(Section, frozen=True, kw_only=True):
+    """Several processes that share the topics (docs/workers.md)."""
+
+    count: Annotated[int, Meta(ge=1, le=256)] | None = None
+    """How many. It may be another number at each start. None: the broker is one process."""
+    shards: Annotated[int, Meta(ge=1, le=256)] = 16
+    """Into how many logs a new data directory is divided; no more processes than that have work. It never changes."""
+
+
 class ServiceSettings(Section, frozen=True, kw_only=True):
     """Which services are on. What the log says of one that is off is kept, and holds again when it is on again."""
 
@@ -225,6 +234,7 @@ class Settings(Section, frozen=True, kw_only=True):
     limits: LimitSettings = LimitSettings()
     security: SecuritySettings = SecuritySettings()
     services: ServiceSettings = ServiceSettings()
+    workers: WorkerSettings = WorkerSettings()
     plugins: PluginSettings = PluginSettings()
 
 

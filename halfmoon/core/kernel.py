@@ -42,7 +42,7 @@ from halfmoon.core.storage.files import FileSystem
 from halfmoon.core.storage.local import LocalStorage
 from halfmoon.core.storage.storage import MakeStorage
 from halfmoon.core.timers import Timers
-from halfmoon.core.topic_administration import TopicAdministration
+from halfmoon.core.topic_administration import SharedTopics, TopicAdministration
 from halfmoon.core.turn import Turn
 from halfmoon.errors import BrokerError, Fault, StartError, StorageError
 from halfmoon.schema import control
@@ -58,6 +58,7 @@ class Shard(NamedTuple):
     owners: "Owners"
     hold: "HoldService"
     live: "Live[Settings]"
+    topics: "SharedTopics | None" = None
 
 
 class Kernel:
@@ -104,7 +105,9 @@ class Kernel:
             self.log, self.catalog, turn, clock, validate_records=settings.log.validate == "records"
         )
         self.partition_reader = reader = PartitionReader(self.reader)
-        self.administration = TopicAdministration(self.catalog, appender, turn, self.hold, self.live, random_bytes)
+        self.administration = TopicAdministration(
+            self.catalog, appender, turn, self.hold, self.live, random_bytes, None if shard is None else shard.topics
+        )
         self.housekeeping = Housekeeping(
             self.log, self.catalog, turn, self.indexes, self.clean_files, appender, self.live, clock, self.logger
         )

@@ -13,7 +13,7 @@ from halfmoon.config.settings import Settings
 from halfmoon.config.topic_configs import DELETE_FORCE
 from halfmoon.core.append_types import ControlLog
 from halfmoon.core.catalog.catalog import Catalog
-from halfmoon.core.catalog.topics import Partition, Topic
+from halfmoon.core.catalog.topics import Partition, RemotePartition, Topic
 from halfmoon.core.features import TopicPolicies
 from halfmoon.core.hold import HoldService
 from halfmoon.core.live import Live
@@ -32,6 +32,19 @@ class Durability(Protocol):
         ...
 
 
+class SharedTopics(Protocol):
+    """Of a log that shares its topics with others: makes those that it needs, for all of them."""
+
+    def make(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+        """Begin to make a topic, if it is not there by then; it will have a partition in this log. −1 partitions: as
+        is best."""
+        ...
+
+    def grow(self, topic: Topic) -> None:
+        """Begin to grow a topic until one of its partitions lies in this log."""
+        ...
+
+
 class TopicAdministration:
     def __init__(
         self,
@@ -41,14 +54,17 @@ class TopicAdministration:
         hold: HoldService,
         settings: Live[Settings],
         random_bytes: Callable[[int], bytes],
+        shared: SharedTopics | None = None,
     ) -> None:
-        """`random_bytes(n)` makes topics' ids."""
+        """`random_bytes(n)` makes topics' ids. `shared`: where this is one log of several, which makes no topics but
+        internal ones of its own."""
         self._catalog = catalog
         self._appender = appender
         self._turn = turn
         self._hold = hold
         self._settings = settings
         self._random_bytes = random_bytes
+        self._shared = shared
         self.policies = TopicPolicies()
         self.partition_count = 0
         """Of all topics of the node."""
@@ -71,7 +87,7 @@ class TopicAdministration:
         """A new topic (−1 partitions: as `$.topics.partitions` says), and the log position to wait for.
 
         With `validate_only` the topic is made but known to nobody, and the position is that of nothing. Raises
-        BrokerError.
+        BrokerError; NOT_LEADER_OR_FOLLOWER where it will be there a moment later.
         """
         catalog = self._catalog
         check_topic_name(name)
@@ -79,6 +95,9 @@ class TopicAdministration:
             raise BrokerError(Fault.INVALID_TOPIC_EXCEPTION, f"topic '{name}' is reserved for the broker")
         if name in catalog.by_name:
             raise BrokerError(Fault.TOPIC_ALREADY_EXISTS, f"topic '{name}' exists")
+        if self._shared is not None and not internal:
+            self._shared.make(name, partitions, configs or {})
+            raise BrokerError(Fault.NOT_LEADER_OR_FOLLOWER, f"topic '{name}' is being made")
         configs = dict(configs or {})
         catalog.topic_configs.validate(configs)
         binding, partitions = self.policies.creating(configs, partitions)
@@ -93,6 +112,9 @@ class TopicAdministration:
         position = self._appender.append_control(record)
         self._created(catalog.by_name[name], position)
         return catalog.by_name[name], position
+
+    def find(self, name: str) -> Topic | None:
+        return self._catalog.by_name.get(name)
 
     def follow(self, record: control.Any) -> int:
         """Make a change of topics that was decided elsewhere, with all that follows from it; returns the log position
@@ -245,11 +267,16 @@ class TopicAdministration:
         )
 
     def first_partition(self, name: str) -> Partition:
-        """Of an ordinary topic that is the broker's to fill, beside others; the topic is made if need be. Raises
-        BrokerError."""
+        """Of an ordinary topic that is the broker's to fill, beside others: the first that lies in this log. The topic
+        is made if need be. Raises BrokerError."""
         topic = self._catalog.by_name.get(name)
         if topic is None:
-            topic, _ = self.create_topic(name, 1)
+            topic, _ = self.create_topic(name, 1 if self._shared is None else -1)
         if topic.internal or topic.view is not None:
             raise BrokerError(Fault.INVALID_TOPIC_EXCEPTION, f"topic '{topic.name}' is internal, or a view")
-        return topic.partitions[0]
+        for partition in topic.partitions:
+            if not isinstance(partition, RemotePartition):
+                return partition
+        assert self._shared is not None
+        self._shared.grow(topic)
+        raise BrokerError(Fault.NOT_LEADER_OR_FOLLOWER, f"topic '{topic.name}' has no partition here yet")

@@ -117,7 +117,7 @@ class App:
     async def _start(self) -> None:
         await self._open()
         if self.node.audit is not None:
-            self.auditing = Auditing(self.node, self.settings, self.access)
+            self.auditing = Auditing(self.node.audit, self.node.audit_topic, self.settings, self.access)
             self._undo.append(partial(asyncio.to_thread, self.auditing.stop))
             self.ticker.every(TURN_S, self.auditing.turn)
         first_user.create(self.node.users, self._environment)
@@ -183,12 +183,15 @@ class App:
             self.plugins.topic_changed(topic.name, "exists")
         running.follow(self._undo.append)
         ask_policies(kernel.hold, self.plugins)
-        self.access = authorizing.access_of(node, settings, self.plugins, self.plugin_host)
+        self.access = authorizing.access_of(
+            node.common, kernel.catalog, kernel.clock, node.groups.rights_changed, settings, self.plugins,
+            self.plugin_host,
+        )  # fmt: skip
         node.services.add(authorizing.answers(self.access, self.tls_files))
         if takes_tokens(settings.listeners):
             self._take_tokens(loop)
         watch = self.plugins.errors.watch
-        more_apis = [_kafka_api(each) for each in watch("halfmoon_kafka_apis", self.plugins.kafka_apis, "handler")]
+        more_apis = [kafka_api(each) for each in watch("halfmoon_kafka_apis", self.plugins.kafka_apis, "handler")]
         self.kafka = Server(
             kernel, node.services, settings, loop, access=self.access, verifier=self.access_tokens,
             more_apis=more_apis, turns=turns,
@@ -290,7 +293,7 @@ class App:
                 logger.exception("event=stop_failed step=%s", getattr(step, "__qualname__", step))
 
 
-def _kafka_api(given: KafkaApi) -> Api:
+def kafka_api(given: KafkaApi) -> Api:
     def handle(ctx: Context, body: memoryview) -> object:
         answer = given.handler(KafkaRequest(ctx.api_version, body, ctx.client_id, ctx.peer.peer_host))
         if not isinstance(answer, bytes):

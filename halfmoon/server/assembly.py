@@ -228,7 +228,8 @@ class Node:
         kernel = self.kernel
         kernel.open(progress)
         kernel.begin()
-        self.dynamic_configs.opened(unset_configs)
+        if self._has_common:
+            self.dynamic_configs.opened(unset_configs)
         kernel.restore()
         return kernel.report
 

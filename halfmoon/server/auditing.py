@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from halfmoon.config.settings import Settings
     from halfmoon.core.metrics import Put
     from halfmoon.schema.control import AclRule
-    from halfmoon.server.assembly import Node
     from halfmoon.services.audit.lines import Use
+    from halfmoon.services.audit.service import Audit
+    from halfmoon.services.audit.topic import AuditTopic
 
 TURN_S = 1.0
 """How often the count of what was left out is looked for."""
@@ -27,11 +28,10 @@ _RESOURCE_TYPES = {number: name for name, number in RESOURCE_TYPES.items()}
 class Auditing:
     """A node's; where audit is off there is none."""
 
-    def __init__(self, node: Node, settings: Settings, access: Access | None) -> None:
+    def __init__(self, audit: Audit, topic: AuditTopic, settings: Settings, access: Access | None) -> None:
         """Open the file, if there is to be one. `access` says why something is allowed. Raises StartError."""
-        assert node.audit is not None
-        self._audit = node.audit
-        self._topic = node.audit_topic
+        self._audit = audit
+        self._topic = topic
         path = settings.security.audit.file
         self._file = None if path is None else AuditFile(Path(path))
         if self._file is not None:

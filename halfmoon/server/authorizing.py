@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from halfmoon.adapters.tcp.access import Access, OpinionAccess, RuleAccess
@@ -17,8 +17,10 @@ from halfmoon.services.security import Decide, Decided, SecurityAnswers
 
 if TYPE_CHECKING:
     from halfmoon.config.settings import Settings
+    from halfmoon.core.catalog.catalog import Catalog
+    from halfmoon.core.clock import Clock
     from halfmoon.hooks.plugins import Plugins
-    from halfmoon.server.assembly import Node
+    from halfmoon.server.common import Common
     from halfmoon.server.plugin_host import Host
     from halfmoon.server.tls_files import TlsFiles
 
@@ -27,23 +29,38 @@ logger = logging.getLogger("halfmoon.auth")
 HOOK = "halfmoon_authorize"
 
 
-def access_of(node: Node, settings: Settings, plugins: Plugins, host: Host) -> Access | None:
-    """None: everybody may do everything."""
+def access_of(
+    common: Common,
+    catalog: Catalog,
+    clock: Clock,
+    rights_changed: Callable[[], object],
+    settings: Settings,
+    plugins: Plugins,
+    host: Host,
+) -> Access | None:
+    """None: everybody may do everything. `rights_changed` is told when somebody may do something else than before."""
     if settings.security.authorizes(settings.listeners):
-        host.authorization = authorization_of(node, settings, plugins, host.lifetimes_ms)
+        host.authorization = authorization_of(
+            common, catalog, clock, rights_changed, settings, plugins, host.lifetimes_ms
+        )
         return RuleAccess(host.authorization)
-    records_changes = node.audit is not None and node.audit.records_changes
+    records_changes = common.audit is not None and common.audit.records_changes
     if not plugins.authorizers and not records_changes:  # else it has to be said what requests are about
         return None
-    catalog = node.kernel.catalog
     return OpinionAccess(plugins.verdict, lambda: [topic.name for topic in catalog.topics() if not topic.hidden])
 
 
 def authorization_of(
-    node: Node, settings: Settings, plugins: Plugins, lifetimes_ms: Mapping[str, int]
+    common: Common,
+    catalog: Catalog,
+    clock: Clock,
+    rights_changed: Callable[[], object],
+    settings: Settings,
+    plugins: Plugins,
+    lifetimes_ms: Mapping[str, int],
 ) -> Authorization:
-    """`lifetimes_ms`: how long verdicts of plugins may be kept."""
-    security, users, catalog = settings.security, node.users, node.kernel.catalog
+    """`lifetimes_ms`: how long verdicts of plugins may be kept. The others: as of `access_of`."""
+    security, users, acls = settings.security, common.users, common.state.acls
     super_users = {*security.super_users, str(LOCAL_ADMIN)}
 
     def is_super_user(principal: str) -> bool:
@@ -64,21 +81,24 @@ def authorization_of(
         logger.error("event=hook_failed hook=%s plugin=%s verdict=deny", HOOK, plugin, exc_info=error)
 
     authorization = Authorization(
-        node.state.acls,
+        acls,
         is_super_user,
         least_prefix,
         allow_everyone=security.allow_everyone_if_no_acl_found,
         plugins=[Authorizer(each.plugin, each.call, lifetimes_ms.get(each.plugin, 0)) for each in plugins.authorizers],
         failed=failed,
-        mono_ms=node.kernel.clock.mono_ms,
+        mono_ms=clock.mono_ms,
     )
 
     def user_changed(name: str, _change: object) -> None:
         authorization.forget()
-        node.groups.rights_changed()
+        rights_changed()
+
+    def rules_changed(_removed: object, _added: object) -> None:
+        rights_changed()
 
     users.on_change.append(user_changed)
-    node.state.acls.watchers.append(lambda removed, added: node.groups.rights_changed())
+    acls.watchers.append(rules_changed)
     return authorization
 
 

@@ -82,8 +82,8 @@ def _value(conversion: str, given: object) -> object:
 class TextLines(logging.Formatter):
     """Formats a record as `LINE`, with the message made harmless, and facts with spaces quoted."""
 
-    def __init__(self) -> None:
-        super().__init__(LINE)
+    def __init__(self, worker: int | None = None) -> None:
+        super().__init__(LINE if worker is None else LINE.replace(" %(message)s", f" worker={worker} %(message)s"))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
         facts = facts_of(record)
@@ -97,9 +97,14 @@ class JsonLines(logging.Formatter):
     """Formats a record as a JSON object: time (UTC), level, logger, then `event` and its facts, or `message`; and
     `exception` with the traceback."""
 
+    def __init__(self, worker: int | None = None) -> None:
+        super().__init__()
+        self._worker: dict[str, object] = {} if worker is None else {"worker": worker}
+
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         entry: dict[str, object] = {"time": at, "level": record.levelname, "logger": record.name}
+        entry |= self._worker
         facts = facts_of(record) or {"message": record.getMessage()}
         for name, value in facts.items():
             key = f"{name}_" if name in entry else name
@@ -116,13 +121,13 @@ def _word(value: object) -> str:
     return text if _PLAIN.fullmatch(text) else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def configure(level: str, form: Format = "text") -> None:
-    """Log to stderr, from `level` on (a name such as INFO). May be called again. Raises StartError for a level that
-    does not exist."""
+def configure(level: str, form: Format = "text", worker: int | None = None) -> None:
+    """Log to stderr, from `level` on (a name such as INFO). May be called again. `worker`: each entry says which
+    process it is of. Raises StartError for a level that does not exist."""
     if level.upper() not in logging.getLevelNamesMapping():
         raise StartError(f"{LEVEL_VARIABLE} is {level!r}, expected DEBUG, INFO, WARNING, ERROR or CRITICAL")
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    handler.setFormatter(JsonLines(worker) if form == "json" else TextLines(worker))
     root = logging.getLogger()
     for before in [each for each in root.handlers if isinstance(each.formatter, (TextLines, JsonLines))]:
         root.removeHandler(before)

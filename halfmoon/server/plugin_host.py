@@ -26,7 +26,7 @@ class Host:
     """One for all plugins. Everything is called in the loop's thread."""
 
     def __init__(self, node: Node, data_dir: str | Path) -> None:
-        self._node = node
+        self.node = node
         self._kernel = node.kernel
         self._data_dir = Path(data_dir).absolute()
         self.counts: Counter[tuple[str, str]] = Counter()
@@ -103,7 +103,7 @@ class Host:
 
     def check_view(self, configs: Mapping[str, str]) -> None:
         """Raises BrokerError(INVALID_CONFIG)."""
-        views = self._node.services.find(ViewChecks)
+        views = self.node.services.find(ViewChecks)
         if views is None:
             raise BrokerError(Fault.INVALID_CONFIG, "view is off, so nobody can define a view")
         views.check(configs)
@@ -111,19 +111,19 @@ class Host:
     def catch_up(self, topic: str) -> None:
         found = self._kernel.catalog.topic(topic)
         if found is not None:
-            self._node.waiting.catch_up(found)
+            self.node.waiting.catch_up(found)
 
     def is_scheduled(self, topic: str, partition: int, offset: int) -> bool:
         found = self._kernel.catalog.topic(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return False
-        return self._node.waiting.is_waiting(found.partitions[partition], offset)
+        return self.node.waiting.is_waiting(found.partitions[partition], offset)
 
     def was_nacked(self, group: str, topic: str, partition: int, offset: int) -> bool:
         found = self._kernel.catalog.topic(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return False
-        return self._node.state.nacked.was_nacked(group, found.partitions[partition], offset)
+        return self.node.state.nacked.was_nacked(group, found.partitions[partition], offset)
 
     def cache_verdicts(self, plugin: str, lifetime_ms: int) -> None:
         if lifetime_ms < 0:
@@ -135,7 +135,7 @@ class Host:
     def invalidate_verdicts(self) -> None:
         if self.authorization is not None:
             self.authorization.forget()
-        self._node.groups.rights_changed()  # patterns found topics by them
+        self.node.groups.rights_changed()  # patterns found topics by them
 
     def count(self, plugin: str, name: str, amount: int) -> None:
         self.counts[plugin, name] += amount

@@ -46,6 +46,8 @@ class Door(Struct):
     """What makes a user of the subject of a client's certificate."""
     local: Local | None = None
     """Who comes through the administrator's socket."""
+    port: int | None = None
+    """Told in that address's place where this process has a port of its own beside those that several share."""
 
 
 class Identified(tcp.Connection):
@@ -78,6 +80,8 @@ class Identified(tcp.Connection):
         self._find_rights()
         if self._door.advertise:
             self.host, self.port = self._door.advertise
+        if self._door.port is not None:
+            self.port = self._door.port
         if self.login is not None:
             self._listener.newcomers.add(self, since_ms)
             return

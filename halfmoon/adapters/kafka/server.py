@@ -159,6 +159,10 @@ class Server(Listener):
 
     async def open(self, listener: KafkaListener) -> tuple[str, int]:
         """Listen there, too. Raises OSError, StartError."""
+        return await self.open_at(listener, listener.bind)
+
+    async def open_at(self, listener: KafkaListener, bind: Address) -> tuple[str, int]:
+        """Listen as this listener of the settings, but there. Raises OSError, StartError."""
         door = self.doors[listener.name]
         tls = None if listener.tls is None else Tls(listener.name, listener.tls, self.core.clock.wall_ms)
         if door.sasl is not None:
@@ -167,7 +171,7 @@ class Server(Listener):
         def make(came_as: Arrival | None) -> Connection:
             return self.connection(door, came_as)
 
-        return await self.listen(make, listener.bind, tls)
+        return await self.listen(make, bind, tls)
 
     async def open_locally(self, made: socket.socket, local: Local) -> None:
         """Let clients in on this socket of the file system's. Raises OSError."""

@@ -34,6 +34,11 @@ class Homes(Protocol):
         """The shards of this process: one at least."""
         ...
 
+    def change(self, work: Callable[[], object], told: Callable[[object], None]) -> None:
+        """Have `work` change what all processes share. `told` is given what it returns, or what was raised, once all
+        who can be reached know of it."""
+        ...
+
 
 def at(home: Home, ctx: Context) -> Context:
     """The same request, to be answered in a shard."""

@@ -80,7 +80,7 @@ class Door:
         """Whose first byte is there, and whether it is TLS."""
         self._begins = False
 
-    async def open(self, bind: tuple[str, int]) -> tuple[str, int]:
+    async def open(self, bind: tuple[str, int], *, reuse_port: bool = False) -> tuple[str, int]:
         """Listen; returns the address, with the port that was chosen if `bind`'s is 0. Raises OSError."""
         loop = self._gate.loop
         infos = await loop.getaddrinfo(*bind, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -90,6 +90,8 @@ class Door:
                 self._sockets.append(listening)
                 listening.setblocking(False)
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if reuse_port:
+                    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
                 if family == socket.AF_INET6:
                     listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 listening.bind(address)

@@ -18,7 +18,8 @@ from halfmoon.core.features import Features
 from halfmoon.core.hold import HoldService
 from halfmoon.core.partition_reader import Search
 from halfmoon.core.storage.fetch_buffers import FetchBuffers
-from halfmoon.core.storage.storage import Frames, Place, Read, WriteSide
+from halfmoon.core.storage.files import FileSystem
+from halfmoon.core.storage.storage import Frames, Place, Read
 from halfmoon.core.topic_administration import TopicAdministration
 from halfmoon.core.transactions.aborted import Aborted
 from halfmoon.errors import BrokerError, Fault
@@ -39,22 +40,39 @@ class LogTurn(Protocol):
     def refusal(self) -> BrokerError: ...
 
 
+class LogState(Protocol):
+    """Of core/storage/storage.WriteSide, or of what stands in its place."""
+
+    @property
+    def failed(self) -> OSError | None: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def fs(self) -> FileSystem: ...
+
+
 class Core(Protocol):
     """The parts, as core/kernel.py has them; each method is described where it is defined."""
 
     catalog: Catalog
-    administration: TopicAdministration
     topic_configs: TopicConfigs
     owners: Owners
     hold: HoldService
-    log: WriteSide
     fetch_buffers: FetchBuffers
     clock: Clock
-    features: Features
     refused_batches: Counter[Fault]
-    on_handled: Callable[[], None]
     on_fetched: tuple[Callable[[str, int, int], None], ...]
 
+    @property
+    def administration(self) -> TopicAdministration: ...
+    @property
+    def log(self) -> LogState: ...
+    @property
+    def features(self) -> Features: ...
+    @property
+    def on_handled(self) -> Callable[[], None]: ...
     @property
     def turn(self) -> LogTurn: ...
     @property

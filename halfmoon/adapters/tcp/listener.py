@@ -82,6 +82,8 @@ class Listener:
         self.pool = BufferPool(limits.inflight_bytes, core.after_write, core.write)
         self.most_connections: int | None = None
         """So many have file descriptors; None: any number."""
+        self.reuse_port = False
+        """Other processes of this user listen at the same addresses (SO_REUSEPORT)."""
         self.newcomers = Newcomers(core.clock.mono_ms, limits.max_unauthenticated, limits.authentication_timeout_ms)
         self.tls: list[Tls] = []
         self._connections: set[Accepted] = set()
@@ -111,13 +113,15 @@ class Listener:
             self._schedule_sweep()
         if tls is not None:
             door = Door(self, tls, make, takes_plain=takes_plain)
-            found = await door.open(bind)
+            found = await door.open(bind, reuse_port=self.reuse_port)
             self._doors.append(door)
             if tls not in self.tls:
                 self.tls.append(tls)
             self.expects_newcomers()
             return found
-        listener = await self.loop.create_server(lambda: make(None), *bind, backlog=BACKLOG)
+        listener = await self.loop.create_server(
+            lambda: make(None), *bind, backlog=BACKLOG, reuse_port=self.reuse_port or None
+        )
         self._listeners.append(listener)
         address = listener.sockets[0].getsockname()
         return address[0], address[1]

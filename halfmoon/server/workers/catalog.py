@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from halfmoon.cluster.changes import Changes
 from halfmoon.cluster.shared import SharedCatalog
@@ -23,6 +23,15 @@ KEPT = 10_000
 """After so many changes a snapshot takes their place: a start reads no more."""
 
 logger = logging.getLogger("halfmoon.server")
+
+
+async def _carried_out(slices: Generator[object, Any, T]) -> T:
+    while True:
+        try:
+            next(slices)
+        except StopIteration as done:
+            return cast(T, done.value)
+        await asyncio.sleep(0)
 
 
 class SharedCatalogDriver:
@@ -46,6 +55,8 @@ class SharedCatalogDriver:
         self._thread = ThreadPoolExecutor(1, "halfmoon-catalog")
         self._turn = asyncio.Lock()
         self._snapshot_version = 0
+        self.tell: Callable[[int], Awaitable[None]] | None = None
+        """Tells the other processes of a new version; a change is over when they know it, or cannot be told soon."""
 
     async def stop(self) -> None:
         async with self._turn:
@@ -57,28 +68,38 @@ class SharedCatalogDriver:
         async with self._turn:
             self._take(await self._run(lambda: self._store.read(self._shared.version)))
 
-    async def change(self, work: Callable[[], T]) -> T:
+    async def change(self, work: Callable[[], T | Generator[object, Any, T]]) -> T:
         """Have `work` make a change: it sees the catalog as it is, and the records that it appends are one change. What
-        it returns is returned once they are committed. Raises CatalogUnavailableError, and what `work` raises.
+        it returns is returned once they are committed; where that is slices, they are carried out, and the loop turns
+        in between. Raises CatalogUnavailableError, and what `work` raises.
 
         A change that was begun is carried out to its end, whoever waits for it: else the catalog would stay held.
         """
         return await asyncio.shield(self._change(work))
 
-    async def _change(self, work: Callable[[], T]) -> T:
-        async with self._turn:
-            news = await self._run(lambda: self._store.begin(self._shared.version))
-            try:
-                self._take(news)
-            except BaseException:
-                await self._run(self._store.abandon)
-                raise
-            self._changes.begin()
-            try:
-                return work()
-            finally:
-                # Also where it has failed on the way: what it has appended is true here.
-                await self._finish()
+    async def _change(self, work: Callable[[], T | Generator[object, Any, T]]) -> T:
+        before = -1
+        try:
+            async with self._turn:
+                news = await self._run(lambda: self._store.begin(self._shared.version))
+                try:
+                    self._take(news)
+                except BaseException:
+                    await self._run(self._store.abandon)
+                    raise
+                before = self._shared.version
+                self._changes.begin()
+                try:
+                    made = work()
+                    if isinstance(made, Generator):
+                        return await _carried_out(made)
+                    return made
+                finally:
+                    # Also where it has failed on the way: what it has appended is true here.
+                    await self._finish()
+        finally:
+            if -1 < before < self._shared.version and self.tell is not None:
+                await self.tell(self._shared.version)
 
     async def _finish(self) -> None:
         records = self._changes.records()

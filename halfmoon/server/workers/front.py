@@ -11,9 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from halfmoon.cluster.changes import Changes
+from halfmoon.cluster.placement import is_aligned
 from halfmoon.cluster.shared import SharedCatalog, tell
-from halfmoon.core.catalog.topics import Partition
+from halfmoon.core.catalog.topics import Partition, Topic
+from halfmoon.core.features import Feature, Features, TopicPolicies
 from halfmoon.core.hold import HoldService
 from halfmoon.core.kernel import Kernel, Shard
 from halfmoon.core.topic_administration import TopicAdministration
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from halfmoon.core.append_types import Produced
     from halfmoon.core.clock import Clock
     from halfmoon.core.partition_reader import Search
+    from halfmoon.core.storage.files import FileSystem
     from halfmoon.core.storage.storage import Frames, Place, Read
     from halfmoon.core.transactions.aborted import Aborted
 
@@ -61,13 +66,36 @@ class FrontLog:
     """What stands in a log's place where somebody asks for one: the shared catalog."""
 
     failed: OSError | None = None
+    start = 0
 
-    def __init__(self, shared: SharedCatalog) -> None:
+    def __init__(self, shared: SharedCatalog, fs: FileSystem) -> None:
         self._shared = shared
+        self.fs = fs
 
     @property
     def end(self) -> int:
         return self._shared.version
+
+
+class FrontTopics(TopicAdministration):
+    """Of the shared catalog."""
+
+    def __init__(self, shards: int, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._shards = shards
+
+    def create_topic(self, name: str, partitions: int = -1, *given: Any, **more: Any) -> tuple[Topic, int]:
+        """An aligned topic has a partition in each shard, unless somebody says otherwise."""
+        if partitions == -1 and is_aligned(name):
+            partitions = self._shards
+        return super().create_topic(name, partitions, *given, **more)
+
+    def use(self, features: Sequence[Feature]) -> None:
+        """Features have a say in changes. What follows from one follows in each shard."""
+        policies = [each.topics for each in features if each.topics is not None]
+        self.policies = TopicPolicies(
+            [structs.replace(each, deleted=None, configured=None, changed=None) for each in policies]
+        )
 
 
 class Front:
@@ -79,14 +107,16 @@ class Front:
         changes: Changes,
         kernels: Sequence[Kernel],
         shard: Shard,
+        shards: int,
         clock: Clock,
         random_bytes: Callable[[int], bytes],
     ) -> None:
-        """`kernels`: of the shards of this process, open; `shard`: what they have in common."""
+        """`kernels`: of the shards of this process, open; `shard`: what they have in common; `shards`: how many there
+        are in all."""
         self._shared = shared
         self._changes = changes
         self._kernels = kernels
-        first = kernels[0]
+        self._first = first = kernels[0]
         self._identity = shard.identity
         self._live = shard.live
         self.catalog = shared.catalog
@@ -95,10 +125,11 @@ class Front:
         self.hold: HoldService = shard.hold
         self.clock = clock
         self.turn = FrontTurn(kernels, changes)
-        self.log = FrontLog(shared)
-        self.administration = TopicAdministration(self.catalog, changes, changes, self.hold, self._live, random_bytes)
-        self.features = first.features
-        self.administration.policies = self.features.topics
+        self.log = FrontLog(shared, first.fs)
+        self.administration = FrontTopics(
+            shards, self.catalog, changes, changes, self.hold, self._live, random_bytes
+        )  # fmt: skip
+        self.administration.use(first.features.all)
         self.fetch_buffers = first.fetch_buffers
         self.refused_batches: Counter[Fault] = Counter()
         self.on_fetched: tuple[Callable[[str, int, int], None], ...] = ()
@@ -118,6 +149,7 @@ class Front:
             for record in tell(self._shared, kernel.catalog, numbers):
                 kernel.administration.follow(record)
         self.adopt(numbers)
+        self.administration.opened()
         for _ in self.catalog.bury():  # the shards' own are taken apart in slices; here is only a list of them
             pass
 
@@ -147,6 +179,11 @@ class Front:
             raise BrokerError(Fault.NOT_LEADER_OR_FOLLOWER)
         return kernel
 
+    @property
+    def features(self) -> Features:
+        """What they have a say in is the same in all shards."""
+        return self._first.features
+
     # -- what a node is ------------------------------------------------------------------------------------------------
 
     @property
@@ -165,6 +202,11 @@ class Front:
     def generation(self) -> int:
         """Partitions have epochs of their own: `owners` tells."""
         return -1
+
+    @property
+    def is_changing(self) -> bool:
+        """A change of the shared catalog is under way."""
+        return self._changes.is_open
 
     # -- partitions ----------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from halfmoon.adapters.kafka.shards import Home
 from halfmoon.cluster.placement import coordinator_of
@@ -11,12 +11,16 @@ from halfmoon.errors import BrokerError, Fault
 from halfmoon.server.assembly import Node
 from halfmoon.server.workers.front import Front
 
+Change = Callable[[Callable[[], object], Callable[[object], None]], None]
+
 
 class LocalShards:
     """See adapters/kafka/shards.Homes."""
 
-    def __init__(self, front: Front, nodes: Mapping[int, Node], shards: int) -> None:
-        """`nodes`: by the number of the shard, those that are open here; `shards`: how many there are in all."""
+    def __init__(self, front: Front, nodes: Mapping[int, Node], shards: int, change: Change) -> None:
+        """`nodes`: by the number of the shard, those that are open here; `shards`: how many there are in all; `change`:
+        of Homes."""
+        self.change = change
         self._front = front
         self._shards = shards
         self._homes = {number: Home(node.kernel, node.services) for number, node in nodes.items()}

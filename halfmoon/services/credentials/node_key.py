@@ -37,6 +37,12 @@ class NodeKey:
             )
         self._key = bytes.fromhex(match[1].decode())
 
+    def make(self) -> None:
+        """Make it, if it is not there: for a node of several processes, which must not each make one. Raises
+        StartError, BrokerError, OSError."""
+        self.load()
+        self._made()
+
     def of(self, purpose: str) -> bytes:
         """32 bytes for one purpose: what is done with these says nothing of those for another. The first call makes the
         file, and waits for the disk. Raises BrokerError."""

@@ -246,11 +246,22 @@ class DelegationTokens:
 
     def _remove(self, ids: list[str]) -> int:
         position = self._appender.append_control(TokensChanged([], ids))
+        self._removed(ids)
+        return position
+
+    def _removed(self, ids: list[str]) -> None:
         self._ids = {hmac: each for hmac, each in self._ids.items() if each in self._state.tokens}
         for each in ids:
             for told in self.on_removed:
                 told(each)
-        return position
+
+    def changed_elsewhere(self, removed: list[str]) -> None:
+        """Another process that shares the tokens has changed some, and removed these."""
+        self._removed(removed)
+        self.restore()
+        deadline_ms = self.next_deadline()
+        if deadline_ms is not None:
+            self._timers.arm(deadline_ms)
 
 
 def password(token: Token) -> str:

@@ -194,9 +194,9 @@ class Users:
         )
         position = self._appender.append_control(UsersChanged([changed], []))
         if changed.disabled != user.disabled:
-            self._tell(name, Change.DISABLED if changed.disabled else Change.ENABLED)
+            self.tell(name, Change.DISABLED if changed.disabled else Change.ENABLED)
         if changed.admin != user.admin:
-            self._tell(name, Change.ADMIN)
+            self.tell(name, Change.ADMIN)
         return position
 
     def set_secret(self, name: str, secret: str | None) -> int:
@@ -212,7 +212,7 @@ class Users:
         if tokens:  # first: a token must not outlive its owner
             self._appender.append_control(TokensChanged([], tokens))
         position = self._appender.append_control(UsersChanged([], [name]))
-        self._tell(name, Change.DELETED)
+        self.tell(name, Change.DELETED)
         return position
 
     def alter(self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]) -> dict[str, BrokerError | None]:
@@ -270,7 +270,7 @@ class Users:
                 errors.update(dict.fromkeys((each.name for each in changes[first:]), error))
                 return
             for each in part:
-                self._tell(each.name, Change.CREDENTIALS)
+                self.tell(each.name, Change.CREDENTIALS)
             yield
 
     def _changed(self, change: Deletion | Upsertion) -> User:
@@ -295,10 +295,11 @@ class Users:
 
     def _put(self, user: User, change: Change) -> int:
         position = self._appender.append_control(UsersChanged([user], []))
-        self._tell(user.name, change)
+        self.tell(user.name, change)
         return position
 
-    def _tell(self, name: str, change: Change) -> None:
+    def tell(self, name: str, change: Change) -> None:
+        """Something has become of a user: here, or in another process that shares the users."""
         for listener in self.on_change:
             listener(name, change)
 

@@ -73,10 +73,10 @@ class ShardRig:
         kernels = [node.kernel for node in self.nodes.values()]
         first = self.here[0]
         self.front = Front(
-            self.shared, self.changes, kernels, self.shard(first), self.clock, random.Random(3).randbytes
+            self.shared, self.changes, kernels, self.shard(first), SHARDS, self.clock, random.Random(3).randbytes
         )
         self.change(self._started)
-        homes = LocalShards(self.front, self.nodes, SHARDS)
+        homes = LocalShards(self.front, self.nodes, SHARDS, lambda work, told: told(self.change(work)))
         core: Core = self.front
         self.server = Server(core, self.nodes[first].services, settings, self.loop, homes=homes)  # type: ignore[arg-type]
         self.server.round_time = RoundTime(self.loop.call_soon, lambda: 0.0)

@@ -1,0 +1,131 @@
+"""A worker process: `python -m halfmoon.server.workers FD`, where FD is its control socket (`supervisor`)."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from halfmoon.config.settings import Settings, load_settings
+from halfmoon.errors import HalfmoonError
+from halfmoon.server import log_lines
+from halfmoon.server.garbage import Garbage
+from halfmoon.server.measured_loop import MeasuredLoop
+from halfmoon.server.warming import Warming
+from halfmoon.server.workers.supervisor import Orders, Report
+from halfmoon.server.workers.worker import Worker
+
+logger = logging.getLogger("halfmoon.server")
+
+
+class _Process:
+    def __init__(self, control: socket.socket, orders: Orders) -> None:
+        self._control = control
+        self._orders = orders
+        self._stop = asyncio.Event()
+        self._reason = "none"
+        self._reload = asyncio.Event()
+        self._failed = False
+
+    def read(self) -> Settings:
+        """Raises HalfmoonError."""
+        orders = self._orders
+        return load_settings(orders.config and Path(orders.config), os.environ, orders.flags)
+
+    async def run(self) -> int:
+        begun_s = time.monotonic()
+        loop = asyncio.get_running_loop()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's goes to all; the supervisor says when to end
+        loop.add_signal_handler(signal.SIGTERM, self._end, "SIGTERM")
+        loop.add_signal_handler(signal.SIGHUP, self._reload.set)
+        settings = self.read()
+        _configure_log(settings, self._orders.plan.worker)
+        worker = Worker(
+            settings, self._orders.plan, unset_configs=self._orders.unset_configs, environment=os.environ,
+            on_lost=self._lost,
+        )  # fmt: skip
+        await worker.start()
+        garbage, warming = Garbage(loop), Warming(loop)
+        garbage.start()
+        reloading = loop.create_task(self._reload_again_and_again(worker))
+        try:
+            self._control.sendall(msgspec.json.encode(Report()) + b"\n")
+            self._control.setblocking(False)
+            loop.add_reader(self._control, self._heard)
+            warming.start()
+            await self._stop.wait()
+            logger.info("event=stopping reason=%s", self._reason)
+        finally:
+            loop.remove_reader(self._control)
+            reloading.cancel()
+            warming.stop()
+            garbage.stop()
+            await worker.stop()
+        logger.info("event=stopped reason=%s uptime_s=%.1f", self._reason, time.monotonic() - begun_s)
+        return 1 if self._failed else 0
+
+    def _end(self, reason: str) -> None:
+        self._reason = reason
+        self._stop.set()
+
+    def _lost(self, error: Exception) -> None:
+        logger.critical("event=worker_lost error=%s", error)
+        self._failed = True
+        self._end("lost")
+
+    def _heard(self) -> None:
+        """The supervisor says nothing more: it is gone."""
+        try:
+            if self._control.recv(1024):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self._end("supervisor_gone")
+
+    async def _reload_again_and_again(self, worker: Worker) -> None:
+        while True:
+            await self._reload.wait()
+            self._reload.clear()
+            try:
+                settings = await asyncio.to_thread(self.read)
+                worker.reload(settings)
+                _configure_log(settings, self._orders.plan.worker)
+            except HalfmoonError as error:
+                logger.error("event=reload_failed error=%s", error)
+            except Exception:
+                logger.exception("event=reload_failed")
+
+
+def _configure_log(settings: Settings, worker: int) -> None:
+    """Raises StartError."""
+    level = os.environ.get(log_lines.LEVEL_VARIABLE) or settings.logging.level
+    log_lines.configure(level, settings.logging.format, worker)
+
+
+def main(fd: int) -> int:
+    gc.disable()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the loop hears of it
+    control = socket.socket(fileno=fd)
+    with control.makefile("rb") as lines:
+        orders = msgspec.json.decode(lines.readline(), type=Orders)
+    try:
+        with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+            return runner.run(_Process(control, orders).run())
+    except HalfmoonError as error:
+        control.setblocking(True)
+        control.sendall(msgspec.json.encode(Report(str(error))) + b"\n")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

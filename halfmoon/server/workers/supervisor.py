@@ -1,0 +1,315 @@
+"""`halfmoon serve --workers N`: starts the workers, watches them, starts again who dies, and ends them all.
+
+It has no part in what they do. The data directory is its, so that no other broker comes in; each shard in it is its
+worker's. Ports are chosen here and kept, so that a worker that is started again is where it was. Each worker has a
+*control* socket to here, and ends when that does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from halfmoon import __version__
+from halfmoon.cluster.sqlite_store import SqliteStore
+from halfmoon.cluster.store import Cluster
+from halfmoon.config.settings import Settings
+from halfmoon.config.units import Address
+from halfmoon.core import identity
+from halfmoon.core.storage.files import OsFileSystem
+from halfmoon.errors import HalfmoonError, StartError
+from halfmoon.server import log_lines
+from halfmoon.server.build import build
+from halfmoon.server.workers.plan import CATALOG, Plan
+from halfmoon.services.credentials.node_key import NodeKey
+
+logger = logging.getLogger("halfmoon.server")
+
+QUICK_S = 10.0
+"""A worker that ends so soon after its start is started again after a pause, …"""
+LONGEST_PAUSE_S = 10.0
+"""… which doubles up to this."""
+FIRST_PAUSE_S = 0.1
+STOPS_S = 60.0
+"""A worker that has not ended so long after it was told is killed."""
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """The first line on a control socket."""
+
+    plan: Plan
+    config: str | None
+    flags: dict[str, str | None]
+    unset_configs: list[str]
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The worker's answer: once it is ready, or why it cannot be."""
+
+    failed: str = ""
+
+
+def supervise(
+    read: Callable[[], Settings],
+    config: Path | None,
+    flags: Mapping[str, str | None],
+    unset_configs: Sequence[str],
+) -> int:
+    """Run until SIGTERM or SIGINT. Returns the exit code; 1 with a line if it cannot run. `read`, `config`,
+    `unset_configs`: as of process.main; `flags`: by setting."""
+    try:
+        settings = read()
+        level = os.environ.get(log_lines.LEVEL_VARIABLE) or settings.logging.level
+        log_lines.configure(level, settings.logging.format)
+        asyncio.run(_Supervisor(settings, config, flags, unset_configs).run())
+    except HalfmoonError as error:
+        print(f"halfmoon: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def prepare(folder: Path, shards: int) -> Cluster:
+    """The data directory's catalog, which is made where there is nothing. Raises StartError, OSError."""
+    path = folder / CATALOG
+    if not path.exists():
+        if (folder / identity.PATH).exists() or (folder / "log").exists():
+            raise StartError(
+                f"{folder} is the data directory of one process: `halfmoon cluster import {folder}` makes one of "
+                "several workers from it"
+            )
+        cluster_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+        # First, so that all workers have the same: the catalog has what it protects.
+        NodeKey(OsFileSystem(folder), os.urandom).make()
+        SqliteStore.create(path, Cluster(cluster_id, shards))
+    store = SqliteStore(path)
+    try:
+        return store.cluster
+    finally:
+        store.close()
+
+
+class _Worker:
+    """A place that a process has, one after the other."""
+
+    def __init__(self, number: int, orders: Orders) -> None:
+        self.number = number
+        self._orders = orders
+        self.process: asyncio.subprocess.Process | None = None
+        self._control: socket.socket | None = None
+        self.started_s = 0.0
+
+    async def start(self) -> None:
+        """Returns once it is ready. Raises StartError."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-m", "halfmoon.server.workers", str(theirs.fileno())]
+            self.process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()])
+        self.started_s = time.monotonic()
+        self.close()
+        self._control = ours
+        ours.setblocking(False)
+        reader, writer = await asyncio.open_connection(sock=ours)
+        self._writer = writer
+        writer.write(msgspec.json.encode(self._orders) + b"\n")
+        line = await reader.readline()
+        if not line:
+            raise StartError(f"worker {self.number} ended before it was ready")
+        report = msgspec.json.decode(line, type=Report)
+        if report.failed:
+            await self.process.wait()
+            raise StartError(report.failed)
+
+    def close(self) -> None:
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+
+    def signal(self, number: int) -> None:
+        if self.process is not None and self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(number)
+
+    async def stop(self) -> None:
+        process = self.process
+        if process is None or process.returncode is not None:
+            return
+        self.signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(process.wait(), STOPS_S)
+        except TimeoutError:
+            logger.error("event=worker_killed worker=%d reason=%s", self.number, "it does not stop")
+            self.signal(signal.SIGKILL)
+            await process.wait()
+
+
+class _Supervisor:
+    def __init__(
+        self,
+        settings: Settings,
+        config: Path | None,
+        flags: Mapping[str, str | None],
+        unset_configs: Sequence[str],
+    ) -> None:
+        self._settings = settings
+        self._config = config
+        self._flags = dict(flags)
+        self._unset_configs = list(unset_configs)
+        self._stopping = asyncio.Event()
+        self._signal = "none"
+        self._reserved: list[socket.socket] = []
+        self._workers: list[_Worker] = []
+
+    async def run(self) -> None:
+        begun_s = time.monotonic()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, number)
+        settings = self._settings
+        folder = Path(settings.node.data_dir).absolute()
+        fs = OsFileSystem(folder)
+        fs.lock()
+        watching: list[asyncio.Task[Any]] = []
+        try:
+            cluster = prepare(folder, settings.workers.shards)
+            self._workers = self._planned(folder, cluster.shards)
+            loop.add_signal_handler(signal.SIGHUP, self._reload)
+            await self._start_all()
+            if not self._stopping.is_set():
+                self._say_start(folder)
+            watching = [loop.create_task(self._watch(worker)) for worker in self._workers]
+            await self._stopping.wait()
+            logger.info("event=stopping signal=%s", self._signal)
+        finally:
+            self._stopping.set()
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
+            await asyncio.gather(*(worker.stop() for worker in self._workers))
+            for each in self._reserved:
+                each.close()
+            fs.unlock()
+        logger.info("event=stopped signal=%s uptime_s=%.1f", self._signal, time.monotonic() - begun_s)
+
+    def _stop(self, number: int) -> None:
+        self._signal = signal.Signals(number).name
+        self._stopping.set()
+
+    def _reload(self) -> None:
+        for worker in self._workers:
+            worker.signal(signal.SIGHUP)
+
+    def _planned(self, folder: Path, shards: int) -> list[_Worker]:
+        """Raises StartError."""
+        settings = self._settings
+        count = settings.workers.count or 1
+        if count > shards:
+            raise StartError(f"{count} workers share {shards} shards: at most {shards} workers have work")
+        listeners = settings.listeners
+        kafka, bootstrap = {}, {}
+        for each in listeners.of_kafka:
+            bootstrap[each.name] = self._reserve(each.bind)
+            own = bootstrap[each.name] + 1 if each.bind.port else 0
+            kafka[each.name] = [
+                self._reserve(each.bind._replace(port=own + worker if own else 0)) for worker in range(count)
+            ]
+        plan = Plan(str(folder), 0, count, shards, kafka, bootstrap)
+        if listeners.rocketmq is not None:
+            bind = listeners.rocketmq.bind
+            ports = [
+                self._reserve(bind._replace(port=bind.port + shard if bind.port else 0)) for shard in range(shards)
+            ]
+            plan = msgspec.structs.replace(
+                plan, rocketmq=ports, namesrv=self._reserve(listeners.rocketmq.namesrv)
+            )  # fmt: skip
+        if listeners.http is not None:
+            plan = msgspec.structs.replace(plan, http=self._reserve(listeners.http.bind))
+        config = None if self._config is None else str(self._config.absolute())
+        return [
+            _Worker(
+                worker,
+                Orders(msgspec.structs.replace(plan, worker=worker), config, self._flags, self._unset_configs),
+            )
+            for worker in range(count)
+        ]
+
+    def _reserve(self, bind: Address) -> int:
+        """The port of this address, or a free one for 0: nobody but the workers gets it while we run. A socket that is
+        bound and does not listen gets no connections. Raises StartError."""
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(
+                *bind, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            made = socket.socket(family, kind, protocol)
+            self._reserved.append(made)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            made.bind(address)
+        except OSError as error:
+            raise StartError(f"cannot listen on {bind}: {error.strerror or error}") from error
+        port: int = made.getsockname()[1]
+        return port
+
+    async def _start_all(self) -> None:
+        starting = [asyncio.ensure_future(worker.start()) for worker in self._workers]
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        left: set[asyncio.Future[Any]] = set(starting)
+        try:
+            while left and not stopping.done():
+                done, left = await asyncio.wait({*left, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                left.discard(stopping)
+                for each in done - {stopping}:
+                    await each
+        finally:
+            for each in (*starting, stopping):
+                each.cancel()
+            await asyncio.gather(*starting, stopping, return_exceptions=True)
+
+    async def _watch(self, worker: _Worker) -> None:
+        pause_s = 0.0
+        while True:
+            process = worker.process
+            assert process is not None
+            code = await process.wait()
+            if self._stopping.is_set():
+                return
+            quick = time.monotonic() - worker.started_s < QUICK_S
+            pause_s = min(max(2 * pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S) if quick else 0.0
+            logger.error("event=worker_died worker=%d code=%d pause_s=%g", worker.number, code, pause_s)
+            await asyncio.sleep(pause_s)
+            try:
+                await worker.start()
+            except (StartError, OSError) as error:
+                logger.error("event=worker_not_started worker=%d error=%s", worker.number, error)
+            else:
+                took_s = time.monotonic() - worker.started_s
+                logger.info("event=worker_started worker=%d took_s=%.2f", worker.number, took_s)
+
+    def _say_start(self, folder: Path) -> None:
+        settings, plan = self._settings, self._workers[0]._orders.plan
+        listeners = settings.listeners
+        first = listeners.kafka
+        kafka = Address((first.advertise or first.bind).host, plan.bootstrap[first.name])
+        doors: dict[str, Address] = {}
+        if listeners.rocketmq is not None:
+            doors["rocketmq"] = Address(listeners.rocketmq.bind.host, plan.rocketmq[0])
+            doors["namesrv"] = Address(listeners.rocketmq.namesrv.host, plan.namesrv)
+        if listeners.http is not None:
+            doors["http"] = Address(listeners.http.bind.host, plan.http)
+        logger.info(
+            "event=started version=%s build=%s workers=%d shards=%d config=%s data=%s kafka=%s",
+            __version__, build(), plan.workers, plan.shards, self._config or "none", folder, kafka,
+        )  # fmt: skip
+        others = "".join(f" {name}={address}" for name, address in doors.items())
+        print(f"ready kafka={kafka} data={settings.node.data_dir}{others} workers={plan.workers}", flush=True)
