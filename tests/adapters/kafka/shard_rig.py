@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from halfmoon.adapters.kafka.server import Server
@@ -20,6 +20,7 @@ from halfmoon.core.hold import HoldService
 from halfmoon.core.identity import Identity
 from halfmoon.core.kernel import Shard
 from halfmoon.core.live import Live
+from halfmoon.core.steps import finish
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.schema import control
@@ -76,7 +77,7 @@ class ShardRig:
             self.shared, self.changes, kernels, self.shard(first), SHARDS, self.clock, random.Random(3).randbytes
         )
         self.change(self._started)
-        homes = LocalShards(self.front, self.nodes, SHARDS, lambda work, told: told(self.change(work)))
+        homes = LocalShards(self.front, self.nodes, SHARDS, lambda work, told: self.administer(work, told))
         core: Core = self.front
         self.server = Server(core, self.nodes[first].services, settings, self.loop, homes=homes)  # type: ignore[arg-type]
         self.server.round_time = RoundTime(self.loop.call_soon, lambda: 0.0)
@@ -104,9 +105,18 @@ class ShardRig:
         """A change of the shared catalog, committed at once."""
         self.changes.begin()
         made = work()
-        self.front.apply(self.changes.committed(self.shared.version + 1))
+        if isinstance(made, Generator):
+            made = finish(made)
+        if self.changes.records():
+            self.front.apply(self.changes.committed(self.shared.version + 1))
+        else:
+            self.changes.abandoned()
         self.turn()
         return made
+
+    def administer(self, work: Callable[[], object], told: Callable[[object], None]) -> None:
+        """A request makes a change of it."""
+        told(self.change(work))
 
     def topic(self, name: str, partitions: int = 8) -> Topic:
         """Partition i lies in shard (i + some) modulo 4."""

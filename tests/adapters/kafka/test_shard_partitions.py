@@ -18,6 +18,7 @@ from test_late_produce import long
 from test_owners import endpoints, leader
 
 from halfmoon.adapters.kafka.produce_codec import FEW
+from halfmoon.cluster.store import CatalogUnavailableError
 from halfmoon.core import checking
 from halfmoon.core.records.batches import iter_records
 from halfmoon.core.storage.segment import Sync
@@ -231,17 +232,36 @@ def test_topics_that_come_and_go(rig: ShardRig, client: RigClient) -> None:
 
 
 def test_a_change_is_answered_when_it_is_committed(rig: ShardRig, client: RigClient) -> None:
-    rig.changes.begin()
+    asked: list[tuple[Any, Any]] = []
+    rig.administer = lambda work, told: asked.append((work, told))  # type: ignore[method-assign]
     topics = [made(CREATE, "CreatableTopic", name=name, num_partitions=4, replication_factor=1) for name in ("a", "b")]
+    version = rig.shared.version
+    for faults in [0, 0], [36, 36]:
+        client.feed(client.encode(CREATE, 5, topics=topics, timeout_ms=1_000, validate_only=False))
+        rig.turn()
+        assert client.frames() == []
+        ((work, told),) = asked
+        asked.clear()
+        told(rig.change(work))
+        (answer,) = client.answers()
+        assert [each.error_code for each in answer.topics] == faults
+        assert rig.shared.version == version + 1
+        assert [sorted(node.catalog.by_name) for node in rig.nodes.values()] == [["a", "b"]] * 2
+
+
+def test_a_change_that_cannot_be_made_ends_the_connection(rig: ShardRig, client: RigClient) -> None:
+    rig.administer = lambda work, told: told(CatalogUnavailableError("locked"))  # type: ignore[method-assign]
+    topics = [made(CREATE, "CreatableTopic", name="a", num_partitions=4, replication_factor=1)]
     client.feed(client.encode(CREATE, 5, topics=topics, timeout_ms=1_000, validate_only=False))
     rig.turn()
-    assert client.frames() == []
-    rig.front.apply(rig.changes.committed(rig.shared.version + 1))
-    rig.turn()
-    (answer,) = client.answers()
-    assert [each.error_code for each in answer.topics] == [0, 0]
-    assert [sorted(node.catalog.by_name) for node in rig.nodes.values()] == [["a", "b"]] * 2
-    rig.changes.begin()
-    answer = client.ask(CREATE, 5, topics=topics, timeout_ms=1_000, validate_only=False)
-    assert [each.error_code for each in answer.topics] == [36, 36]
-    assert rig.changes.records() == []
+    assert client.transport.closed
+    assert rig.shared.catalog.by_name == {}
+
+
+def test_metadata_makes_topics_by_a_change(rig: ShardRig, client: RigClient) -> None:
+    answer = client.ask(METADATA, 9, topics=[made(METADATA, "MetadataRequestTopic", name="new")])
+    assert [(each.name, each.error_code, len(each.partitions)) for each in answer.topics] == [("new", 0, 4)]
+    assert {each.leader_id for each in answer.topics[0].partitions} == {7, 9}
+    version = rig.shared.version
+    assert client.ask(METADATA, 9, topics=[made(METADATA, "MetadataRequestTopic", name="new")]).topics == answer.topics
+    assert rig.shared.version == version
