@@ -28,7 +28,7 @@ from halfmoon.adapters.kafka.shards import Home, Homes, at, when_all
 from halfmoon.adapters.tcp.steps import run_steps
 
 if TYPE_CHECKING:
-    from halfmoon.core.steps import Slices
+    from halfmoon.adapters.tcp.steps import AskingSlices
 
 Part = tuple[Context, ProduceBody]
 """What one shard gets of a request."""
@@ -116,7 +116,7 @@ class ManyParts:
         peer.soon(lambda: run_steps(self._take(body), peer.in_thread, self._appended, self._failed, peer.soon))
         return self._answer
 
-    def _take(self, body: memoryview) -> Slices[None]:
+    def _take(self, body: memoryview) -> AskingSlices[None]:
         """Raises MalformedRequest."""
         self._request = request = yield from parse_in_slices(body, self._ctx.api_version)
         for ctx, part in _parts(self._homes, self._ctx, request):

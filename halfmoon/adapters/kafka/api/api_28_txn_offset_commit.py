@@ -93,7 +93,7 @@ def _commit_all(
         except BrokerError as error:
             for part_result in some:
                 fail(part_result, error)
-        yield
+        yield None
     return when_durable(ctx, position, response, written, fail)
 
 
