@@ -60,7 +60,7 @@ EXACTLY = 1
 
 
 def handle(ctx: Context, body: memoryview) -> Slices[object]:
-    return fetch(ctx, body, OneLedger(ctx.core, ctx.services.get(ShareService)))
+    return (yield from fetch(ctx, body, OneLedger(ctx.core, ctx.services.get(ShareService))))
 
 
 def fetch(ctx: Context, body: memoryview, ledgers: Ledgers) -> Slices[object]:

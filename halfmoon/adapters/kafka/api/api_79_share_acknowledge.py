@@ -27,7 +27,7 @@ _Node = ShareAcknowledgeResponse.NodeEndpoint
 
 
 def handle(ctx: Context, request: Any) -> Slices[object]:
-    return acknowledge(ctx, request, OneLedger(ctx.core, ctx.services.get(ShareService)))
+    return (yield from acknowledge(ctx, request, OneLedger(ctx.core, ctx.services.get(ShareService))))
 
 
 def acknowledge(ctx: Context, request: Any, ledgers: Ledgers) -> Slices[object]:
