@@ -65,7 +65,7 @@ class Asking:
     def everywhere(self, question: Find | Nacked) -> None:
         def told(found: list[Answer]) -> None:
             if isinstance(question, Find):
-                self._end(Answer(results=merged([each.results for each in found if each.results], question.most)))
+                self._end(found[0])
             else:
                 rows = chain.from_iterable(each.nacked or () for each in found)
                 self._end(Answer(nacked=tuple(sorted(rows, key=lambda row: (row.group, row.topic, row.partition)))))
@@ -118,12 +118,14 @@ class Asking:
         shard, *others = shards
 
         def decoded(answer: Answer) -> None:
-            if answer.fault:
+            if answer.fault and not (isinstance(question, Find) and answer.fault in _NOT_HERE and (others or found)):
                 self._end(answer)
                 return
-            found.append(answer)
+            if not answer.fault:  # else it is a topic that another shard has made for itself
+                found.append(answer)
             if isinstance(question, Find):
-                found[:] = [Answer(results=merged([each.results for each in found if each.results], question.most))]
+                results = [each.results for each in found if each.results is not None]
+                found[:] = [Answer(results=merged(results, question.most))] if results else []
             self._each(question, others, found, told)
 
         self._decoded(shard, question, decoded)
