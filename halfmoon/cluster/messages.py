@@ -26,6 +26,10 @@ class Hello(Question, frozen=True, tag="hello"):
     process: int
 
 
+class Ping(Question, frozen=True, tag="ping"):
+    """To a process: is it there? Answered with Done, at once."""
+
+
 class CatalogChanged(Question, frozen=True, tag="catalog"):
     """To a process: the shared catalog has this version. Answered with Done once it is true there."""
 
@@ -41,6 +45,18 @@ class Health(Answer, frozen=True, tag="health"):
 
     problems: list[str]
     warnings: list[str]
+
+
+class AskEnds(Question, frozen=True, tag="ends"):
+    """To a process: the high watermarks of partitions."""
+
+    places: list[tuple[int, int]]
+    """(topic number, partition)"""
+
+
+class EndsFound(Answer, frozen=True, tag="ends"):
+    rows: list[tuple[int, int, int]]
+    """(topic number, partition, high watermark), of those that lie there."""
 
 
 class AskMetrics(Question, frozen=True, tag="metrics"):

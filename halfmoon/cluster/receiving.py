@@ -12,7 +12,7 @@ from typing import Any, Union
 import msgspec
 
 from halfmoon.cluster.asking import Answering
-from halfmoon.cluster.messages import Answer, Done, Hello, Question, Refusal, error_of, refusal_of
+from halfmoon.cluster.messages import Answer, Done, Hello, Ping, Question, Refusal, error_of, refusal_of
 from halfmoon.errors import BrokerError, Fault
 
 PROCESS = -1
@@ -54,7 +54,7 @@ class Codec:
 
 
 class Receiver:
-    """A service: what the process is asked by others."""
+    """What the process is asked by others."""
 
     def __init__(self, inboxes: Mapping[int, Answering]) -> None:
         """`inboxes`: by shard, and that of PROCESS."""
@@ -78,6 +78,9 @@ class Receiver:
             return
         if connection not in self._of_connection:
             done(None)
+            return
+        if isinstance(question, Ping):
+            done(encode_answer(Done()))
             return
         inbox = self._inboxes.get(shard)
         if inbox is None:

@@ -42,7 +42,7 @@ from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.needs import check_needs
 from halfmoon.server.plugin_host import Host
 from halfmoon.server.reloading import reload
-from halfmoon.server.running import Running, ask_policies, open_node
+from halfmoon.server.running import Part, Running, ask_policies, open_node
 from halfmoon.server.services import Services
 from halfmoon.server.tls_files import LOOK_S, TlsFiles
 from halfmoon.services.topic_configs import OF_PLUGINS
@@ -225,6 +225,14 @@ class App:
         logger.info("event=reloaded changed=%s", ",".join(found.changed) or "none")
         for path in found.kept:
             logger.warning("event=setting_not_reloaded setting=%s reason=%s", path, "it needs a restart")
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        return [Part(self.node, self.ticker)]
+
+    @property
+    def rocketmqs(self) -> Sequence[RocketmqServer]:
+        return [] if self.rocketmq is None else [self.rocketmq]
 
     def health(self) -> list[str]:
         """What is wrong, a sentence each; empty when nothing is."""

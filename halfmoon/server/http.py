@@ -20,8 +20,8 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -32,6 +32,7 @@ from halfmoon.auth.principals import ANONYMOUS
 from halfmoon.server import metrics, readings
 from halfmoon.server.http_access import NotWhoTheySayError, Visitors
 from halfmoon.server.http_message import Answer, BadRequestError, Request, encode, parse
+from halfmoon.server.monitoring import Monitoring
 from halfmoon.services.audit.lines import TLS, Who
 
 logger = logging.getLogger("halfmoon.http")
@@ -39,6 +40,20 @@ logger = logging.getLogger("halfmoon.http")
 
 LINE_EVERY_S = 1.0
 """So often a malformed request is logged at most. All are counted."""
+
+
+class Monitored(Protocol):
+    """What is told."""
+
+    async def health(self) -> tuple[list[str], list[str]]:
+        """What is wrong, and what somebody should know although everything works: a sentence each."""
+        ...
+
+    async def metrics(self) -> bytes:
+        """In Prometheus' text format."""
+        ...
+
+    async def stop(self) -> None: ...
 
 
 class HttpLimits(Struct, frozen=True):
@@ -74,9 +89,10 @@ class HttpServer:
         limits: HttpLimits | None = None,
         tls: Tls | None = None,
         visitors: Visitors | None = None,
+        monitored: Monitored | None = None,
     ) -> None:
-        """`visitors`: who is told what; None: everybody everything."""
-        self._app = app
+        """`visitors`: who is told what; None: everybody everything. `monitored`: None: `app` alone."""
+        self._monitored = monitored or Monitoring(app)
         self.visitors = visitors
         self._limits = limits or HttpLimits()
         self._server: asyncio.Server | None = None
@@ -91,7 +107,8 @@ class HttpServer:
         """Those that have not sent a whole request, with their addresses; the longest silent first."""
         self._next_line_s = 0.0
         self._scrape: asyncio.Task[bytes] | None = None
-        self._thread = ThreadPoolExecutor(1, "halfmoon-metrics")
+        self.reuse_port = False
+        """Other processes of this user listen at the same address (SO_REUSEPORT)."""
         self.counters = HttpCounters()
 
     @property
@@ -103,8 +120,10 @@ class HttpServer:
         host, port = bind
         if self.tls is not None:
             self._door = Door(self, self.tls, self._make)
-            return await self._door.open(bind)
-        self._server = await asyncio.start_server(self._connected, host, port, limit=self._limits.head_bytes)
+            return await self._door.open(bind, reuse_port=self.reuse_port)
+        self._server = await asyncio.start_server(
+            self._connected, host, port, limit=self._limits.head_bytes, reuse_port=self.reuse_port or None
+        )
         address = self._server.sockets[0].getsockname()
         return address[0], address[1]
 
@@ -122,7 +141,7 @@ class HttpServer:
         if self._scrape is not None:
             self._scrape.cancel()
             await asyncio.gather(self._scrape, return_exceptions=True)
-        await asyncio.to_thread(self._thread.shutdown)
+        await self._monitored.stop()
         if self._server is not None:
             await self._server.wait_closed()
 
@@ -252,9 +271,10 @@ class HttpServer:
         try:
             is_shown, refusal = await self._is_shown(request, writer)
             if request.path == "/healthz":
+                problems, warnings = await self._monitored.health()
                 if not is_shown:
-                    return bare_answer(self._app.health(), json_wanted=request.wants_json)
-                return health_answer(self._app.health(), self._app.warnings(), json_wanted=request.wants_json)
+                    return bare_answer(problems, json_wanted=request.wants_json)
+                return health_answer(problems, warnings, json_wanted=request.wants_json)
             return refusal or Answer(HTTPStatus.OK, await self._metrics(), metrics.CONTENT_TYPE)
         except Exception:
             logger.exception("event=http_failed path=%s", request.path)
@@ -291,10 +311,7 @@ class HttpServer:
         self._scrape = None
 
     async def _read_and_render(self) -> bytes:
-        taken = await readings.take(self._app)
-        rendering = asyncio.get_running_loop().run_in_executor(self._thread, metrics.render, taken)
-        del taken  # the thread has the last reference: to let go of 200,000 tuples takes 10 ms
-        return await rendering
+        return await self._monitored.metrics()
 
 
 def health_answer(problems: list[str], warnings: list[str], *, json_wanted: bool) -> Answer:

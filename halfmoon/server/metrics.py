@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from halfmoon.core.metrics import Family
 from halfmoon.server import series
-from halfmoon.server.readings import Histogram, Readings, Sample
+from halfmoon.server.reading_types import Histogram, Readings, Sample
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

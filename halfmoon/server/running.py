@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from halfmoon.adapters.tcp.turns import PLUGIN, Turns
 from halfmoon.core.hold import Policy
@@ -56,6 +56,13 @@ def open_node(node: Node, fs: OsFileSystem, on_stop: OnStop, *, unset_configs: C
         )  # fmt: skip
     for problem in node.kernel.problems():
         logger.error("event=damaged problem=%s", problem)
+
+
+class Part(NamedTuple):
+    """A node that runs, or one of the shards of a process."""
+
+    node: "Node"
+    ticker: Ticker
 
 
 class Running:

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from halfmoon.server.catalogue import WIDE
-from halfmoon.server.readings import GroupReading, Readings
+from halfmoon.server.reading_types import GroupReading, Readings
 
 CHUNK_LINES = 1_000
 """Lines between two offers of the interpreter lock to the loop."""
@@ -76,15 +76,17 @@ def _topic_partitions(name: str, readings: Readings) -> Iterable[str]:
 def _current_offset(name: str, readings: Readings) -> Iterator[str]:
     for topic in readings.topics:
         labels = f'{name}{{topic="{escape(topic.name)}",partition="'
-        for partition, (_, high_watermark) in enumerate(topic.offsets):
-            yield f'{labels}{partition}"}} {high_watermark}\n'
+        for partition, offsets in enumerate(topic.offsets):
+            if offsets is not None:
+                yield f'{labels}{partition}"}} {offsets[1]}\n'
 
 
 def _oldest_offset(name: str, readings: Readings) -> Iterator[str]:
     for topic in readings.topics:
         labels = f'{name}{{topic="{escape(topic.name)}",partition="'
-        for partition, (start_offset, _) in enumerate(topic.offsets):
-            yield f'{labels}{partition}"}} {start_offset}\n'
+        for partition, offsets in enumerate(topic.offsets):
+            if offsets is not None:
+                yield f'{labels}{partition}"}} {offsets[0]}\n'
 
 
 def _members(name: str, readings: Readings) -> Iterable[str]:

@@ -15,7 +15,7 @@ from server_rig import in_loop, until
 
 from halfmoon.server import metrics, readings
 from halfmoon.server.http import HttpLimits, HttpServer, health_answer
-from halfmoon.server.readings import Readings
+from halfmoon.server.reading_types import Readings
 
 GET = b"GET %s HTTP/1.1\r\nHost: here\r\n\r\n"
 

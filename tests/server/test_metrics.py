@@ -31,10 +31,10 @@ from halfmoon.core.records.batches import build_batch
 from halfmoon.core.traffic import MOST_TOPICS
 from halfmoon.plugins import store
 from halfmoon.remoting import command as wire
-from halfmoon.server import metrics, readings, series
+from halfmoon.server import metrics, progress_readings, readings, series
 from halfmoon.server.catalogue import NARROW, WIDE
 from halfmoon.server.loop_lag import LoopLag
-from halfmoon.server.readings import GroupReading, Histogram, Readings, TopicReading
+from halfmoon.server.reading_types import GroupReading, Histogram, Readings, TopicReading
 
 DOCS = (Path(__file__).parents[2] / "docs/metrics.md").read_text(encoding="utf-8")
 Labels = frozenset[tuple[str, str]]
@@ -244,9 +244,9 @@ def test_a_nodes_metrics_after_producing_and_consuming() -> None:
 
 @in_loop
 async def test_reading_many_partitions_lets_the_loop_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readings, "SLICE_S", 0.0)
+    monkeypatch.setattr(progress_readings, "SLICE_S", 0.0)
     async with node(tmp_path) as app:
-        topic, _ = app.node.kernel.administration.create_topic("t", 10 * readings.CHUNK)
+        topic, _ = app.node.kernel.administration.create_topic("t", 10 * progress_readings.CHUNK)
         app.node.kernel.append(topic.partitions[7], memoryview(bytearray(batch(b"x", b"y"))), 0)
         await until(lambda: topic.partitions[7].high_watermark == 2)
         taking = asyncio.create_task(readings.take(app))
@@ -257,7 +257,7 @@ async def test_reading_many_partitions_lets_the_loop_turn(tmp_path: Path, monkey
         assert turns >= 10
         (reading,) = taking.result().topics
         assert reading.offsets[7] == (0, 2)
-        assert len(reading.offsets) == 10 * readings.CHUNK
+        assert len(reading.offsets) == 10 * progress_readings.CHUNK
         assert reading.size_bytes == len(batch(b"x", b"y"))
 
 
@@ -278,8 +278,8 @@ async def test_a_group_that_goes_while_it_is_read_is_left_out(tmp_path: Path) ->
 async def test_an_offset_that_goes_while_a_group_is_read_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readings, "SLICE_S", 0.0)
-    monkeypatch.setattr(readings, "CHUNK", 1)
+    monkeypatch.setattr(progress_readings, "SLICE_S", 0.0)
+    monkeypatch.setattr(progress_readings, "CHUNK", 1)
     async with node(tmp_path) as app:
         groups = app.node.groups
         topic, _ = app.node.kernel.administration.create_topic("t", 3)
@@ -293,9 +293,9 @@ async def test_an_offset_that_goes_while_a_group_is_read_is_left_out(
                 groups.delete_offsets("g", topic.partitions[1:2])
                 groups.commit("g", -1, "", None, [(topic.partitions[2], 6, 0, "")])
 
-        slices = readings._Slices()
+        slices = progress_readings.Slices()
         monkeypatch.setattr(slices, "breathe", goes)
-        assert await readings._progress(app.node, "g", slices) == [("t", 0, 5, 0), ("t", 2, 6, 0)]
+        assert await progress_readings._progress(app.node, "g", slices) == [("t", 0, 5, 0), ("t", 2, 6, 0)]
 
 
 @in_loop

@@ -32,7 +32,7 @@ from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.adapters.kafka.identity import Door, Identified
 from halfmoon.adapters.kafka.protocol import LARGE_BYTES, decode_request
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
-from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, PRODUCE, SHARDS, Route
+from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, PRODUCE, Route
 from halfmoon.adapters.kafka.slicing import InSlices
 from halfmoon.adapters.tcp.connection import WRITE_LIMIT_BYTES, Buffer
 from halfmoon.kafka_wire import primitives as wire
@@ -196,7 +196,7 @@ class Connection(Identified):
 
     def _whole(self, start: memoryview) -> int:
         size, key = _START.unpack_from(start)
-        if size > MAX_CONTROL_BYTES and key != PRODUCE and key != SHARDS:
+        if size > MAX_CONTROL_BYTES and key != PRODUCE:
             self._malformed(f"a request of {size} bytes that is not Produce")
             return 0
         if size > self._most_bytes:

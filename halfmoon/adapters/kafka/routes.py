@@ -12,8 +12,6 @@ from halfmoon.adapters.tcp.counters import RequestMetrics
 API_VERSIONS: Final = 18
 FETCH: Final = 1
 PRODUCE: Final = 0
-SHARDS: Final = 18505
-"""Of processes that share topics (`shard_questions`)."""
 
 
 class Route:

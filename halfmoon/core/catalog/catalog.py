@@ -311,11 +311,16 @@ class Catalog:
                 partition.passed(source_next)
 
     def partition(self, number: int, index: int) -> Partition | None:
+        """One that lies in this log."""
+        found = self.known_partition(number, index)
+        return None if isinstance(found, RemotePartition) else found
+
+    def known_partition(self, number: int, index: int) -> Partition | None:
+        """The same, or one that lies in another shard."""
         topic = self.by_number.get(number)
         if topic is None or index >= len(topic.partitions):
             return None
-        found = topic.partitions[index]
-        return None if isinstance(found, RemotePartition) else found
+        return topic.partitions[index]
 
     def is_topic(self, number: int) -> bool:
         return number in self.by_number

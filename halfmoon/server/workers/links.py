@@ -1,7 +1,10 @@
 """Asking shards and processes: over one connection to each other process, through its socket in the file system.
 
-A connection that breaks, or whose other end has not answered for `SILENCE_S`, fails what was asked on it; whoever asked
-asks again. It is made anew at once, and then with pauses.
+All numbers are big-endian. A question is `size u32, id u32, [shard, question] as msgpack`, its answer
+`size u32, id u32, answer as msgpack`; `size` counts what is behind it. Answers come as they are ready, in any order.
+
+A connection that breaks, or whose other end does not answer a `Ping` for `SILENCE_S`, fails what was asked on it;
+whoever asked asks again. It is made anew at once, and then with pauses.
 """
 
 from __future__ import annotations
@@ -9,26 +12,56 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, cast
 
 import msgspec
 
-from halfmoon.adapters.kafka.routes import SHARDS
 from halfmoon.cluster.asking import Answering, Told
-from halfmoon.cluster.messages import Hello, Question
-from halfmoon.cluster.receiving import PROCESS, Codec, encode_question
+from halfmoon.cluster.messages import Hello, Ping, Question
+from halfmoon.cluster.receiving import PROCESS, Codec, Receiver, encode_question
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.server import admin_socket
 
 logger = logging.getLogger("halfmoon.server")
 
-_HEADER: Final = struct.Struct(">ihhih")
-"""Size, API key, version, correlation id, length of the client id (−1: none)."""
-_ANSWER: Final = struct.Struct(">ii")
-"""Size, correlation id."""
+_HEADER: Final = struct.Struct(">II")
+"""Size, id."""
+_LARGEST: Final = 1 << 30
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
 SILENCE_S = 30.0
+
+
+class Frames:
+    """Takes bytes as they come, and gives whole frames."""
+
+    __slots__ = ("_read",)
+
+    def __init__(self) -> None:
+        self._read = bytearray()
+
+    def take(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """(id, body) of each frame that is whole now. Raises ValueError for what is none."""
+        read = self._read
+        read += data
+        at = 0
+        try:
+            while len(read) - at >= _HEADER.size:
+                size, number = _HEADER.unpack_from(read, at)
+                if not 4 <= size <= _LARGEST:
+                    raise ValueError(f"a frame of {size} bytes")
+                if len(read) - at < 4 + size:
+                    break
+                yield number, bytes(read[at + _HEADER.size : at + 4 + size])
+                at += 4 + size
+        finally:
+            del read[:at]
+
+
+def frame(number: int, body: bytes) -> bytes:
+    return _HEADER.pack(4 + len(body), number) + body
 
 
 class Link(asyncio.Protocol):
@@ -45,10 +78,12 @@ class Link(asyncio.Protocol):
         self._codec = codec
         self._on_up = on_up
         self._transport: asyncio.Transport | None = None
-        self._asked: dict[int, tuple[Told, float]] = {}
-        """Correlation id → who is told, and since when it waits."""
+        self._asked: dict[int, Told] = {}
+        """By the question's id, who is told."""
         self._next = 0
-        self._read = bytearray()
+        self._frames = Frames()
+        self._pinged_s: float | None = None
+        """Since when a Ping waits."""
         self._pause_s = 0.0
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
@@ -76,10 +111,9 @@ class Link(asyncio.Protocol):
         if self._transport is None:
             told(self._unreachable())
             return
-        self._next = (self._next + 1) & 0x7FFF_FFFF
-        body = encode_question(shard, question)
-        self._asked[self._next] = told, self._loop.time()
-        self._transport.write(_HEADER.pack(_HEADER.size - 4 + len(body), SHARDS, 0, self._next, -1) + body)
+        self._next = (self._next + 1) & 0xFFFF_FFFF
+        self._asked[self._next] = told
+        self._transport.write(frame(self._next, encode_question(shard, question)))
 
     async def _connect(self) -> None:
         while not self._stopped:
@@ -93,7 +127,7 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's have another base
-        self._read.clear()
+        self._frames, self._pinged_s = Frames(), None
         self.ask(PROCESS, Hello(self._me), self._greeted)
 
     def _greeted(self, answer: object) -> None:
@@ -108,19 +142,15 @@ class Link(asyncio.Protocol):
             self._connecting = self._loop.create_task(self._connect())
 
     def data_received(self, data: bytes) -> None:
-        read = self._read
-        read += data
-        at = 0
-        while len(read) - at >= _ANSWER.size:
-            size, correlation_id = _ANSWER.unpack_from(read, at)
-            if len(read) - at < 4 + size:
-                break
-            body = bytes(read[at + _ANSWER.size : at + 4 + size])
-            at += 4 + size
-            asked = self._asked.pop(correlation_id, None)
-            if asked is not None:
-                self._tell(asked[0], self._decoded(body))
-        del read[:at]
+        try:
+            for number, body in self._frames.take(data):
+                told = self._asked.pop(number, None)
+                if told is not None:
+                    _tell(told, self._decoded(body))
+        except ValueError as error:
+            logger.error("event=process_makes_no_sense process=%d error=%s", self._other, error)
+            if self._transport is not None:
+                self._transport.abort()
 
     def _decoded(self, body: bytes) -> object:
         try:
@@ -130,26 +160,74 @@ class Link(asyncio.Protocol):
                 Fault.UNKNOWN_SERVER_ERROR, f"process {self._other} answers what makes no sense: {error}"
             )
 
-    def _tell(self, told: Told, answer: object) -> None:
-        try:
-            told(answer)
-        except Exception:
-            logger.exception("event=callback_failed")
-
     def _fail(self) -> None:
         asked, self._asked = self._asked, {}
-        for told, _ in asked.values():
-            self._tell(told, self._unreachable())
+        for told in asked.values():
+            _tell(told, self._unreachable())
 
     def _unreachable(self) -> BrokerError:
         return BrokerError(Fault.NOT_LEADER_OR_FOLLOWER, f"process {self._other} cannot be reached now")
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(SILENCE_S / 4, self._look)
-        oldest = next(iter(self._asked.values()), None)
-        if self._transport is not None and oldest is not None and self._loop.time() - oldest[1] > SILENCE_S:
+        if self._transport is None:
+            return
+        if self._pinged_s is None:
+            self._pinged_s = self._loop.time()
+            self.ask(PROCESS, Ping(), self._alive)
+        elif self._loop.time() - self._pinged_s > SILENCE_S:
             logger.warning("event=process_silent process=%d for_s=%g", self._other, SILENCE_S)
             self._transport.abort()
+
+    def _alive(self, _answer: object) -> None:
+        self._pinged_s = None
+
+
+def _tell(told: Told, answer: object) -> None:
+    try:
+        told(answer)
+    except Exception:
+        logger.exception("event=callback_failed")
+
+
+class Asked(asyncio.Protocol):
+    """A connection of another process, which asks."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._frames = Frames()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if not admin_socket.is_ours(transport.get_extra_info("socket")):
+            logger.error("event=stranger_on_socket")
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for number, body in self._frames.take(data):
+                self._receiver.take(self, body, partial(self._answer, number))
+                if self._transport is None:
+                    return
+        except (ValueError, msgspec.DecodeError) as error:
+            logger.error("event=question_makes_no_sense error=%s", error)
+            self._close()
+
+    def _answer(self, number: int, answer: bytes | None) -> None:
+        if answer is None:
+            self._close()
+        elif self._transport is not None:
+            self._transport.write(frame(number, answer))
+
+    def _close(self) -> None:
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._receiver.drop(self)
 
 
 class Links:
@@ -169,17 +247,26 @@ class Links:
         codec = Codec()
         self._owners = owners
         self._inboxes = inboxes
+        self._loop = loop
+        self._socket = sockets[me]
+        self._receiver = Receiver(inboxes)
+        self._server: asyncio.Server | None = None
         self._links = {
             process: Link(loop, me, process, path, codec, lambda process=process: on_up(process))  # type: ignore[misc]
             for process, path in enumerate(sockets)
             if process != me
         }
 
-    def start(self) -> None:
+    async def start(self) -> None:
+        """Others can ask from now on. Raises OSError."""
+        made = admin_socket.listening_at(self._socket)
+        self._server = await self._loop.create_unix_server(lambda: Asked(self._receiver), sock=made)
         for link in self._links.values():
             link.start()
 
     def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
         for link in self._links.values():
             link.stop()
 

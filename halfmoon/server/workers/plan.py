@@ -46,7 +46,12 @@ class Plan(msgspec.Struct, frozen=True):
         """By shard, which worker has it."""
         return [owner_of(shard, self.workers) for shard in range(self.shards)]
 
+    def link(self, worker: int) -> Path:
+        """The socket on which other workers ask this one."""
+        return self.path / f"link-{worker}.sock"
+
     def socket(self, worker: int) -> Path:
+        """The administrator's socket of this worker."""
         return self.path / f"worker-{worker}.sock"
 
     def shard_folder(self, shard: int) -> Path:

@@ -10,20 +10,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from halfmoon.adapters.kafka.identity import Local
 from halfmoon.adapters.kafka.server import Server
 from halfmoon.adapters.kafka.shard_asking import AllShards
-from halfmoon.adapters.kafka.shard_questions import api
+from halfmoon.adapters.tcp.tls import Tls
 from halfmoon.adapters.tcp.turns import Turns
 from halfmoon.auth.principals import LOCAL_ADMIN
-from halfmoon.cluster.messages import AskHealth, CatalogChanged, Done, Health, Question
-from halfmoon.cluster.receiving import PROCESS, Inbox, Receiver
+from halfmoon.cluster.messages import CatalogChanged, Done
+from halfmoon.cluster.receiving import PROCESS, Inbox
 from halfmoon.cluster.store import CatalogUnavailableError
 from halfmoon.config.security_settings import takes_tokens
+from halfmoon.config.units import Address
 from halfmoon.core.catalog.owners import OtherNode
 from halfmoon.core.timers import Timers
 from halfmoon.errors import BrokerError, Fault, StartError
@@ -37,14 +38,16 @@ from halfmoon.server.loop_lag import LoopLag
 from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.needs import check_needs
 from halfmoon.server.reloading import reload
-from halfmoon.server.running import Running, ask_policies, leaving_out
+from halfmoon.server.running import Part, Running, ask_policies, leaving_out
 from halfmoon.server.services import Services as PluginServices
 from halfmoon.server.tls_files import LOOK_S, TlsFiles
 from halfmoon.server.waking import wake_in_turns
 from halfmoon.server.workers import transactions
+from halfmoon.server.workers.asking_all import message_answers
 from halfmoon.server.workers.catalog import SharedCatalogDriver
 from halfmoon.server.workers.homes import LocalShards
 from halfmoon.server.workers.links import Links
+from halfmoon.server.workers.monitoring import WorkersMonitoring
 from halfmoon.server.workers.open_shards import OpenShards
 from halfmoon.server.workers.plugin_hosts import FrontHost, ShardHost
 from halfmoon.server.workers.shares import finder, join_shares, share_answers
@@ -53,12 +56,13 @@ from halfmoon.services.internal_topics.service import InternalTopics
 from halfmoon.services.topic_configs import OF_PLUGINS
 
 if TYPE_CHECKING:
-    from halfmoon.adapters.tcp.access import Access
-    from halfmoon.adapters.tcp.tls import Tls
+    from halfmoon.adapters.rocketmq.server import Server as RocketmqServer
+    from halfmoon.adapters.tcp.access import Access, Rights
     from halfmoon.cluster.asking import Told
-    from halfmoon.config.listener_settings import KafkaListener
+    from halfmoon.config.listener_settings import HttpListener, KafkaListener
     from halfmoon.config.settings import Settings
     from halfmoon.server.access_tokens import AccessTokens
+    from halfmoon.server.auditing import Auditing
     from halfmoon.server.workers.plan import Plan
 
 logger = logging.getLogger("halfmoon.server")
@@ -91,6 +95,9 @@ class Worker:
         self.turns = Turns()
         self.tls_files = TlsFiles(self._all_tls)
         self.access_tokens: AccessTokens | None = None
+        self.auditing: Auditing | None = None
+        self.rocketmqs: list[RocketmqServer] = []
+        self.access: Access | None = None
         self._polling: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -127,9 +134,8 @@ class Worker:
         check_needs(settings, on)
         off = [name for name in OF_PLUGINS if name not in on]
         inboxes: dict[int, Inbox] = {}
-        self.receiver = Receiver(inboxes)
         self.links = Links(
-            loop, plan.worker, [plan.socket(worker) for worker in range(plan.workers)], plan.owners(), inboxes,
+            loop, plan.worker, [plan.link(worker) for worker in range(plan.workers)], plan.owners(), inboxes,
             self._told_of,
         )  # fmt: skip
         self.shards = shards = OpenShards(
@@ -148,11 +154,10 @@ class Worker:
         watch = self.plugins.errors.watch
         of_plugins = [kafka_api(each) for each in watch("halfmoon_kafka_apis", self.plugins.kafka_apis, "handler")]
         self.kafka = Server(
-            shards.front, self.services, self.settings, loop, access=self.access, verifier=self.access_tokens,
-            more_apis=[api(self.receiver), *of_plugins], turns=turns,
+            shards.front, self.answering, self.settings, loop, access=self.access, verifier=self.access_tokens,
+            more_apis=of_plugins, turns=turns,
             homes=LocalShards(shards.front, shards.nodes, plan.shards, self._change),
         )  # fmt: skip
-        self.kafka.on_gone.append(self.receiver.drop)
 
     def _members(self) -> list[OtherNode]:
         """All processes, as clients of the first listener reach them."""
@@ -167,8 +172,12 @@ class Worker:
         all_shards = AllShards(self.links, plan.shards, frozenset(shards.nodes), finder(shards.shared))
         join_shares(shards.nodes, all_shards)
         for number, node in shards.nodes.items():
-            inboxes[number] = Inbox(share_answers(node), transactions.answers(node))
-        inboxes[PROCESS] = Inbox({CatalogChanged: self._catalog_changed, AskHealth: self._asked_health})
+            inboxes[number] = Inbox(
+                share_answers(node), transactions.answers(node), message_answers(node, self._rights, self._in_thread)
+            )
+        self.monitoring = WorkersMonitoring(self, self.links)
+        inboxes[PROCESS] = inbox = Inbox({CatalogChanged: self._catalog_changed}, self.monitoring.answers())
+        self.answer = inbox.answer
 
     async def _run_shards(self, loop: asyncio.AbstractEventLoop) -> None:
         shards, plan, on_stop = self.shards, self.plan, self._undo.append
@@ -196,8 +205,8 @@ class Worker:
         first.ticker.every(self.settings.hold.check_interval_ms / 1000, shards.hold.check)
         first.ticker.every(LOOK_S, self.tls_files.look)
         self.ticker = first.ticker
-        self.host = FrontHost(shards.front, hosts, plan.shards, plan.path)
-        self.plugins.attach(self.host)
+        self.plugin_host = FrontHost(shards.front, hosts, plan.shards, plan.path)
+        self.plugins.attach(self.plugin_host)
         self.plugins.guard.runs_here()
         on_stop(self.plugins.stopping)
         await self.driver.change(self._tell_plugins)
@@ -210,9 +219,9 @@ class Worker:
         self.loop_lag.start()
         on_stop(self.loop_lag.stop)
         first_node = next(iter(shards.nodes.values()))
-        self.services = Services(each for each in first_node.services if not isinstance(each, InternalTopics))
+        self.answering = Services(each for each in first_node.services if not isinstance(each, InternalTopics))
         if self.plugins.fetch_filters:
-            self.services.add(leaving_out(self.plugins))
+            self.answering.add(leaving_out(self.plugins))
 
     def _create_first_user(self) -> None:
         first_user.create(self.shards.common.users, self._environment)
@@ -225,16 +234,22 @@ class Worker:
 
     def _topic_changed(self, name: str, change: str) -> None:
         if self.plugins.on_topic_changed:
-            self._soon(self.driver.change(lambda: self.plugins.topic_changed(name, change)))  # type: ignore[arg-type]
+            self.soon(self.driver.change(lambda: self.plugins.topic_changed(name, change)))  # type: ignore[arg-type]
 
     def _authorize(self) -> Access | None:
         shards = self.shards
         rights_changed = shards.every_node(lambda node: node.groups.rights_changed())
         access = authorizing.access_of(
-            shards.common, shards.front.catalog, shards.clock, rights_changed, self.settings, self.plugins, self.host
+            shards.common,
+            shards.front.catalog,
+            shards.clock,
+            rights_changed,
+            self.settings,
+            self.plugins,
+            self.plugin_host,
         )
         answers = authorizing.answers(access, self.tls_files)
-        for services in (self.services, *(node.services for node in shards.nodes.values())):
+        for services in (self.answering, *(node.services for node in shards.nodes.values())):
             services.add(answers)
         return access
 
@@ -259,18 +274,20 @@ class Worker:
         try:
             made = admin_socket.listening_at(path)
             await kafka.open_locally(made, Local(LOCAL_ADMIN, admin_socket.is_ours))
+            await self.links.start()
         except OSError as error:
             raise StartError(f"cannot listen on {path}: {error.strerror or error}") from error
-        self.links.start()
         self._undo.append(self.links.stop)
         for each in self.settings.listeners.of_kafka:
             own, shared = plan.kafka[each.name], plan.bootstrap[each.name]
             kafka.doors[each.name].port = own[plan.worker]
             for port in (own[plan.worker], shared):
                 await self._open_kafka(each, port)
-        self.plugin_services = PluginServices(self.plugins.services)
-        self.plugin_services.start()
-        self._undo.append(self.plugin_services.stop)
+        self.services = PluginServices(self.plugins.services)
+        if self.settings.listeners.http is not None:
+            await self._listen_http(self.settings.listeners.http)
+        self.services.start()
+        self._undo.append(self.services.stop)
         self._polling = asyncio.get_running_loop().create_task(self._poll())
         self._undo.append(self._polling.cancel)
         self.driver.tell = self._tell_others
@@ -283,8 +300,33 @@ class Worker:
         except OSError as error:
             raise StartError(f"cannot listen on {bind}: {error.strerror or error}") from error
 
+    async def _listen_http(self, listener: HttpListener) -> None:
+        from halfmoon.server.http import HttpServer  # prometheus-client costs start-up time, and few need it
+        from halfmoon.server.http_access import visitors_of
+
+        common = self.shards.common
+        tls = None if listener.tls is None else Tls("http", listener.tls, self.shards.clock.wall_ms)
+        visitors = visitors_of(common.users, self.settings, self.access, self.access_tokens, common.audit)
+        self.http = HttpServer(self, tls=tls, visitors=visitors, monitored=self.monitoring)
+        self.http.reuse_port = True
+        bind = listener.bind._replace(port=self.plan.http)
+        try:
+            await self.http.start(bind)
+        except OSError as error:
+            raise StartError(f"cannot listen on {bind}: {error.strerror or error}") from error
+        self._undo.append(self.http.stop)
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        return [Part(running.node, running.ticker) for running in self.running.values()]
+
+    @property
+    def kafka_address(self) -> Address:
+        kafka = self.settings.listeners.kafka
+        return Address((kafka.advertise or kafka.bind).host, self.plan.kafka[kafka.name][self.plan.worker])
+
     def _all_tls(self) -> list[Tls]:
-        return list(self.kafka.tls)
+        return [*self.kafka.tls, *(tls for server in self.rocketmqs for tls in server.tls)]
 
     def reload(self, settings: Settings) -> None:
         """As App.reload."""
@@ -327,7 +369,7 @@ class Worker:
         async def look() -> None:
             told(await self._catch_up() or Done())
 
-        self._soon(look())
+        self.soon(look())
 
     async def _tell_others(self, version: int) -> None:
         """Returns when all who can be reached know it, or after TOLD_S."""
@@ -345,6 +387,20 @@ class Worker:
         """A process is connected: it may have missed something."""
         self.links.ask_process(process, CatalogChanged(self.shards.shared.version), _nobody)
 
+    def _rights(self, principal: str, host: str) -> Rights | None:
+        """What a client of another process may do here; None: everything."""
+        return None if self.access is None else self.access.rights(principal, host)
+
+    def _in_thread(self, work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
+        """As of adapters/tcp/steps.InThread."""
+
+        def done(future: asyncio.Future[object]) -> None:
+            if not future.cancelled():
+                error = future.exception()
+                then(None if error is not None else future.result(), error)
+
+        asyncio.get_running_loop().run_in_executor(None, work).add_done_callback(done)
+
     def _change(self, work: Callable[[], object], told: Callable[[object], None]) -> None:
         """As of Homes."""
 
@@ -355,22 +411,19 @@ class Worker:
                 made = error
             told(made)
 
-        self._soon(change())
+        self.soon(change())
 
     def _expire(self, mono_ms: int) -> None:
-        self._soon(self.driver.change(lambda: self.shards.common_timers.expire(mono_ms)))
+        self.soon(self.driver.change(lambda: self.shards.common_timers.expire(mono_ms)))
 
-    # -- what others ask -----------------------------------------------------------------------------------------------
-
-    def _asked_health(self, _question: Question, told: Told) -> None:
-        told(Health(self.health(), self.warnings()))
+    # -- monitoring -----------------------------------------------------------------------------------------------
 
     def health(self) -> list[str]:
         """What is wrong, a sentence each; empty when nothing is."""
         found = []
         for number, node in self.shards.nodes.items():
             found += [f"shard {number}: {problem}" for problem in node.health()]
-        return found + self.plugin_services.problems()
+        return found + self.services.problems()
 
     def warnings(self) -> list[str]:
         """What somebody should know although everything works, a sentence each."""
@@ -381,7 +434,7 @@ class Worker:
         of_tokens = [] if self.access_tokens is None else self.access_tokens.warnings()
         return found + of_common + self.tls_files.warnings() + of_tokens + authorizing.warnings(self.settings)
 
-    def _soon(self, work: object) -> None:
+    def soon(self, work: object) -> None:
         task = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type, var-annotated]
         _tasks.add(task)
         task.add_done_callback(_ended)

@@ -253,7 +253,7 @@ class GroupService:
         self._names.other_protocol.write_offsets(group)
         found = {}
         for (number, index), committed in self._state.offsets.get(group, {}).items():
-            partition = self._catalog.partition(number, index)
+            partition = self._catalog.known_partition(number, index)
             if partition is not None:
                 found[partition] = committed
         return found

@@ -71,6 +71,17 @@ def test_offsets_are_fetched_from_there(client: RigClient, version: int) -> None
     assert (answer.topics[0].partitions[0] if version == 1 else answer).error_code == NOT_COORDINATOR
 
 
+def test_all_offsets_of_a_group_are_fetched_wherever_the_partitions_lie(rig: ShardRig, client: RigClient) -> None:
+    for shard in HERE:
+        commit(client, name_in(shard), shard)
+        answer = client.ask(FETCH, 7, group_id=name_in(shard), topics=None)
+        assert [(each.name, [part.committed_offset for part in each.partitions]) for each in answer.topics] == [
+            ("t", [shard])
+        ]
+        offsets = rig.nodes[shard].services.get(GroupService).offsets(name_in(shard))
+        assert [(partition.index, committed.offset) for partition, committed in offsets.items()] == [(3, shard)]
+
+
 def test_many_groups_are_fetched_at_once(client: RigClient) -> None:
     for shard in HERE:
         commit(client, name_in(shard), shard)

@@ -120,7 +120,7 @@ def _all(
     """All progress, by topic name and partition."""
     by_topic: dict[Topic, list[tuple[int, Committed | None, int]]] = {}
     for at, place in enumerate(list(offsets)):
-        partition, committed = ctx.core.catalog.partition(*place), offsets.get(place)
+        partition, committed = ctx.core.catalog.known_partition(*place), offsets.get(place)
         if partition is not None and committed is not None:
             progress = (place[1], None, _UNSTABLE) if place in unstable else (place[1], committed, NONE)
             by_topic.setdefault(partition.topic, []).append(progress)
