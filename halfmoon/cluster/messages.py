@@ -206,6 +206,14 @@ class ConsumerLeft(Question, frozen=True, tag="rmq-consumer-left"):
     client_id: str
 
 
+class ConsumesInOrder(Question, frozen=True, tag="rmq-in-order"):
+    """Whether consumers of a group hold queues of a shard to themselves. Answered with Done; nobody waits for it."""
+
+    shard: int
+    group: str
+    holds_locks: bool
+
+
 class GroupsConsuming(Question, frozen=True, tag="rmq-consuming"):
     """Which groups have committed offsets in a topic?"""
 

@@ -66,6 +66,10 @@ class Coordinating:
     def consumer_left(self, group: str, client_id: str, shard: int) -> None:
         self._node.elsewhere.left(group, client_id, shard)
 
+    def in_order(self, group: str, shard: int, *, holds_locks: bool) -> None:
+        lasts_ms = self._node.settings.queue_lock_ms if holds_locks else 0
+        self._node.elsewhere.holds_locks(group, shard, self._node.core.clock.mono_ms() + lasts_ms)
+
     def consuming(self, topic: int) -> list[str]:
         self._node.progress.write()
         return with_offsets(self._groups, topic)

@@ -23,6 +23,8 @@ class ConsumersElsewhere:
         self._mono_ms = mono_ms
         self._groups: dict[str, dict[tuple[str, int], tuple[str, int]]] = {}
         """Group → (client id, shard) → (its host, until when it is one)."""
+        self._in_order: dict[str, dict[int, int]] = {}
+        """Group → shard → until when it has locks there."""
 
     def seen(self, group: str, client_id: str, host: str, shard: int) -> None:
         self._groups.setdefault(group, {})[client_id, shard] = host, self._mono_ms() + self._timeout_ms
@@ -33,6 +35,14 @@ class ConsumersElsewhere:
             known.pop((client_id, shard), None)
             if not known:
                 del self._groups[group]
+
+    def holds_locks(self, group: str, shard: int, until_ms: int) -> None:
+        """Consumers of the group hold queues to themselves in a shard, until then."""
+        self._in_order.setdefault(group, {})[shard] = until_ms
+
+    def is_ordered(self, group: str) -> bool:
+        now_ms = self._mono_ms()
+        return any(now_ms < until_ms for until_ms in self._in_order.get(group, {}).values())
 
     def of(self, group: str) -> dict[str, str]:
         """Client id → host."""
@@ -49,6 +59,8 @@ class ConsumersElsewhere:
         for group, known in list(self._groups.items()):
             for client_id, shard in [key for key, (_, until_ms) in known.items() if until_ms <= now_ms]:
                 self.left(group, client_id, shard)
+        for group in [group for group in self._in_order if not self.is_ordered(group)]:
+            del self._in_order[group]
 
 
 class Groups:

@@ -160,6 +160,17 @@ class Node:
             for connection in list(known.members):
                 connection.tell(NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
 
+    def locks_changed(self, group: str) -> None:
+        """Consumers of a group have locked queues, or given them up: the coordinator, to which they send what they have
+        given up on, is to know whether they consume in order."""
+        if self.shards is not None and not self.shards.coordinators.is_here(group):
+            holds = self.locks.is_ordered(group, self.core.clock.mono_ms())
+            self.shards.coordinators.in_order(group, holds_locks=holds)
+
+    def is_ordered(self, group: str) -> bool:
+        """Whether the group consumes in order."""
+        return self.locks.is_ordered(group, self.core.clock.mono_ms()) or self.elsewhere.is_ordered(group)
+
     def pulled(self, messages: int) -> None:
         self.messages_out += messages
 

@@ -295,7 +295,7 @@ def _handed_back(call: Call, sent: Sent) -> list[tuple[bytes, bytes]]:
     if sent.max_reconsume_times >= 0:
         said.append((RETRY_LIMIT, b"%d" % sent.max_reconsume_times))
     group = sent.topic[len(names.RETRY_PREFIX) :]
-    if call.node.locks.is_ordered(group, call.core.clock.mono_ms()):
+    if call.node.is_ordered(group):
         said.append((b"DELAY", b"-1"))
     return said
 

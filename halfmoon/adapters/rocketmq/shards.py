@@ -91,6 +91,10 @@ class Coordinators(Protocol):
         """It is not any more."""
         ...
 
+    def in_order(self, group: str, *, holds_locks: bool) -> None:
+        """Whether consumers of the group hold queues to themselves here: then they consume in order."""
+        ...
+
     def consuming(self, topic: "Topic", told: "Callable[[Sequence[str] | BrokerError], None]") -> None:
         """The groups, of all shards, that have committed offsets in a topic."""
         ...

@@ -14,6 +14,7 @@ from halfmoon.cluster.messages import (
     CommitProgress,
     ConsumerLeft,
     ConsumerSeen,
+    ConsumesInOrder,
     Done,
     GroupsConsuming,
     GroupsFound,
@@ -46,6 +47,10 @@ def rocketmq_answers(kernel: Kernel, coordinating: Coordinating) -> dict[type[Qu
 
     def left(question: ConsumerLeft) -> tuple[object, int]:
         coordinating.consumer_left(question.group, question.client_id, question.shard)
+        return Done(), 0
+
+    def in_order(question: ConsumesInOrder) -> tuple[object, int]:
+        coordinating.in_order(question.group, question.shard, holds_locks=question.holds_locks)
         return Done(), 0
 
     def consuming(question: GroupsConsuming) -> tuple[object, int]:
@@ -81,6 +86,7 @@ def rocketmq_answers(kernel: Kernel, coordinating: Coordinating) -> dict[type[Qu
         ReadProgress: when_durable(read),
         ConsumerSeen: when_durable(seen),
         ConsumerLeft: when_durable(left),
+        ConsumesInOrder: when_durable(in_order),
         GroupsConsuming: when_durable(consuming),
         QueueEnds: when_durable(ends),
         AppendBatch: append,

@@ -13,6 +13,7 @@ from halfmoon.cluster.messages import (
     CommitProgress,
     ConsumerLeft,
     ConsumerSeen,
+    ConsumesInOrder,
     Done,
     GroupsConsuming,
     GroupsFound,
@@ -72,6 +73,9 @@ class RocketmqGroups:
         if not self.is_here(group):  # a shard knows its own
             # Whoever cannot be reached now forgets it when it has not heard of it for long.
             self._ask(group, ConsumerLeft(self._number, group, client_id), lambda _: None)
+
+    def in_order(self, group: str, *, holds_locks: bool) -> None:
+        self._ask(group, ConsumesInOrder(self._number, group, holds_locks), lambda _: None)  # it is said again
 
     def consuming(self, topic: Topic, told: Callable[[Sequence[str] | BrokerError], None]) -> None:
         def all_told(answers: Sequence[GroupsFound] | BrokerError) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from rocketmq_rig import RigClient, properties_of
+from rocketmq_rig import RigClient, properties_of, sending
 from rocketmq_shards_rig import BASE_PORT, Rig, body
 
 from halfmoon.adapters.rocketmq.coordinating import Coordinating
@@ -429,6 +429,50 @@ class TestHandingBack:
         for _ in range(20):
             rig.pass_all(100)
         assert [each.code for each in client.answers()] == [Code.SYSTEM_BUSY]
+
+
+class TestInOrder:
+    """A group that consumes in order has tried often enough where a message was: what it sends back is given up."""
+
+    def send_back(self, rig: Rig) -> str:
+        """As clients do that hand a message back by sending it; the topic in which it is."""
+        rig.client(2).send(310, b"m", **sending(f"%RETRY%{THERE}", 0, "", j=2, l=16))
+        rig.pass_all(60_000)
+        rig.pass_all(60_000)
+        dead = rig.nodes[2].catalog.topic(f"dlq.{THERE}")
+        return "dlq" if dead is not None and any(each.high_watermark for each in dead.here()) else "retry"
+
+    def lock(self, client: RigClient, code: int = 41, name: str = "shard-00") -> None:
+        wanted = [{"topic": "orders", "brokerName": name, "queueId": 1}]
+        client.well(code, json.dumps({"consumerGroup": THERE, "clientId": "c", "mqSet": wanted}).encode())
+
+    @pytest.fixture
+    def rig(self, rig: Rig) -> Rig:
+        rig.topic(f"dlq.{THERE}", SHARDS)
+        rig.client(0).beat("c", **{THERE: [("orders", "*")]})
+        return rig
+
+    def test_the_coordinator_knows_of_locks_elsewhere(self, rig: Rig) -> None:
+        self.lock(rig.client(0))
+        assert self.send_back(rig) == "dlq"
+
+    def test_without_any(self, rig: Rig) -> None:
+        self.lock(rig.client(0), name="other")
+        assert self.send_back(rig) == "retry"
+
+    @pytest.mark.parametrize("how", ["unlocked", "left", "expired"])
+    def test_until_they_are_given_up(self, rig: Rig, how: str) -> None:
+        client = rig.client(0)
+        client.beat("c", **{THERE: [("orders", "*")]})
+        self.lock(client)
+        if how == "unlocked":
+            self.lock(client, 42)
+        elif how == "left":
+            client.well(35, clientID="c", consumerGroup=THERE)
+        else:
+            rig.pass_all(60_000)
+            assert not rig.servers[2].node.elsewhere._in_order
+        assert self.send_back(rig) == "retry"
 
 
 class TestOperators:

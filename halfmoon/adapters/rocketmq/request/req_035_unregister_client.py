@@ -15,5 +15,6 @@ def handle(call: Call) -> Answer:
     member = node.members.consumer_left(consumers, call.connection) if consumers else None
     if member is not None:
         node.locks.left(consumers, member.client_id, call.core.clock.mono_ms())
+        node.locks_changed(consumers)
         node.consumer_left(consumers, member.client_id)
     return DONE

@@ -55,4 +55,5 @@ def handle(call: Call) -> Answer:
     mono_ms = call.core.clock.mono_ms()
     there = _there(call, wanted.mqSet)
     held = call.node.locks.lock(wanted.consumerGroup, wanted.clientId, there, mono_ms)
+    call.node.locks_changed(wanted.consumerGroup)
     return Answer(body=msgspec.json.encode({"lockOKMQSet": held}))

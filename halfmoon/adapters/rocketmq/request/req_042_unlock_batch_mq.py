@@ -11,4 +11,5 @@ from halfmoon.adapters.rocketmq.request.req_041_lock_batch_mq import read
 def handle(call: Call) -> Answer:
     wanted = read(call)
     call.node.locks.unlock(wanted.consumerGroup, wanted.clientId, wanted.mqSet)
+    call.node.locks_changed(wanted.consumerGroup)
     return DONE
