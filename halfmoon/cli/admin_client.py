@@ -56,7 +56,7 @@ class AdminClient:
 
     def __init__(self, servers: Iterable[Address], client_id: str, security: Security = PLAINTEXT) -> None:
         """`servers`: where the cluster is to be found; the first that answers counts. Through a socket of the file
-        system everything is asked there: it leads to one node."""
+        system everything is asked there, and on those of other nodes that it names."""
         self._client_id = client_id
         self._security = security
         self._nodes: dict[int, tuple[str, int]] = {}
@@ -347,7 +347,13 @@ class AdminClient:
 
     def _of_node(self, node: int) -> Connection:
         address = self._nodes.get(node)
-        return self._any if address is None or self._is_local else self._connection(address)
+        return self._any if address is None else self._at(*address)
+
+    def _at(self, host: str, port: int) -> Connection:
+        if not self._is_local:
+            return self._connection((host, port))
+        # A broker of several processes names the sockets of each.
+        return self._connection(Path(host)) if host.startswith("/") else self._any
 
     def _of_controller(self) -> Connection:
         self._metadata([])
@@ -357,7 +363,7 @@ class AdminClient:
         """Raises what the broker says where it has no coordinator yet."""
         answer = self._any.ask(FIND_COORDINATOR, at_most=3, key=group, key_type=0)
         _raise(answer.error_code)
-        return self._any if self._is_local else self._connection((answer.host, answer.port))
+        return self._at(answer.host, answer.port)
 
 
 def _raise(error_code: int) -> None:

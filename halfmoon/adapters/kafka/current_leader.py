@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from struct import pack
 from typing import NamedTuple
 
-from halfmoon.adapters.tcp.core import Core
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.core.catalog.owners import OtherNode
 from halfmoon.core.catalog.topics import Topic
 from halfmoon.kafka_wire import primitives as wire
@@ -18,18 +18,20 @@ from halfmoon.kafka_wire import primitives as wire
 
 class CurrentLeader(NamedTuple):
     node: OtherNode
+    """As this client reaches it."""
     epoch: int
 
 
-def current_leader(core: Core, topic: Topic | None, index: int) -> CurrentLeader | None:
+def current_leader(ctx: Context, topic: Topic | None, index: int) -> CurrentLeader | None:
     """None where this node leads the partition, or nobody does."""
-    leaders = None if topic is None else core.owners.leaders_of(topic)
+    owners = ctx.core.owners
+    leaders = None if topic is None else owners.leaders_of(topic)
     if leaders is None or not 0 <= index < len(leaders):
         return None
     leader = leaders[index]
-    for node in core.owners.others():
+    for node in owners.others():
         if node.node_id == leader.node_id:
-            return CurrentLeader(node, leader.epoch)
+            return CurrentLeader(node._replace(kafka=ctx.peer.address_of(node)), leader.epoch)
     return None
 
 

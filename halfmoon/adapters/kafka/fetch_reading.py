@@ -149,7 +149,7 @@ class Reading:
         except BrokerError as error:
             refused = self._refused(wanted.index, code(error.fault))
             if error.fault is Fault.NOT_LEADER_OR_FOLLOWER:
-                refused.leader = current_leader(core, topic, wanted.index)
+                refused.leader = current_leader(self.ctx, topic, wanted.index)
             return refused
         self._wanted.append((partition, wanted))
         found.records = read.slices

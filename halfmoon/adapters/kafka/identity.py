@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, structs
@@ -12,6 +12,7 @@ from halfmoon.adapters.kafka.login import Authenticating, Sasl, State
 from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.auth.errors import AuthenticationError
 from halfmoon.auth.principals import ANONYMOUS, Principal
+from halfmoon.core.catalog.owners import OtherNode
 from halfmoon.services.audit.lines import TLS, Use, Who
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ class Door(Struct):
     """Who comes through the administrator's socket."""
     port: int | None = None
     """Told in that address's place where this process has a port of its own beside those that several share."""
+    others: Mapping[int, tuple[str | None, int]] | None = None
+    """Node id → where the other nodes listen like this, if that is not what they are known by. No host: the one that
+    the client has reached us at."""
 
 
 class Identified(tcp.Connection):
@@ -108,6 +112,15 @@ class Identified(tcp.Connection):
         else:
             self.mechanism = TLS
             self._is_let_in()
+
+    def address_of(self, node: OtherNode) -> tuple[str, int]:
+        """As Peer says it."""
+        others = self._door.others
+        found = None if others is None else others.get(node.node_id)
+        if found is None:
+            return node.kafka
+        host, port = found
+        return host or self.host, port
 
     def _find_rights(self) -> None:
         access = self._access

@@ -161,7 +161,7 @@ class LateAnswer(Deferred):
             core.refused_batches[error.fault] += 1
             results.append(refused(index, error))
             if error.fault is Fault.NOT_LEADER_OR_FOLLOWER:
-                results[-1].leader = current_leader(core, topic_of(core, key), index)
+                results[-1].leader = current_leader(self._ctx, topic_of(core, key), index)
             return
         yield from self._append_late(stored, partition, records, late)
 

@@ -21,6 +21,7 @@ from halfmoon.adapters.kafka.features import features
 from halfmoon.adapters.tcp.access import Rights, Use, check
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.auth.principals import Principal
+from halfmoon.core.catalog.owners import OtherNode
 from halfmoon.services.audit.lines import Who
 from halfmoon.services.common.services import Services
 from halfmoon.services.quotas.service import CONSUMED, Quotas
@@ -107,6 +108,9 @@ class Peer(Protocol):
 
     def who(self) -> Who:
         """As audit records it."""
+
+    def address_of(self, node: OtherNode) -> tuple[str, int]:
+        """Where this client reaches another node: at the listener that it came in at."""
 
     @property
     def login(self) -> Authentication | None:

@@ -7,7 +7,7 @@ import logging
 import random
 import socket
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
@@ -173,9 +173,13 @@ class Server(Listener):
 
         return await self.listen(make, bind, tls)
 
-    async def open_locally(self, made: socket.socket, local: Local) -> None:
-        """Let clients in on this socket of the file system's. Raises OSError."""
+    async def open_locally(self, made: socket.socket, local: Local, nodes: Mapping[int, str] | None = None) -> None:
+        """Let clients in on this socket of the file system's. `nodes`: the paths of such sockets of all nodes by their
+        ids, where there are several; then clients are sent there. Raises OSError."""
         door = Door("local", local=local)
+        if nodes is not None:
+            door.advertise = nodes[self.core.node_id], 0
+            door.others = {node_id: (path, 0) for node_id, path in nodes.items()}
         await self.listen_on(lambda came_as: self.connection(door, came_as), made)
 
     def connection(self, door: Door | None = None, came_as: Arrival | None = None) -> Connection:

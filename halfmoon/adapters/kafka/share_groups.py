@@ -90,9 +90,9 @@ def refusal(ctx: Context, partition: Partition) -> Outcome | None:
     return None
 
 
-def leaders_of(core: Core, keys: Iterable[Key]) -> dict[Key, CurrentLeader]:
+def leaders_of(ctx: Context, keys: Iterable[Key]) -> dict[Key, CurrentLeader]:
     """Who leads these partitions, which other nodes own."""
-    found = {key: current_leader(core, core.catalog.topic_by_id(key[0]), key[1]) for key in keys}
+    found = {key: current_leader(ctx, ctx.core.catalog.topic_by_id(key[0]), key[1]) for key in keys}
     return {key: leader for key, leader in found.items() if leader is not None}
 
 

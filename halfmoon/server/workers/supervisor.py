@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from halfmoon import __version__
+from halfmoon.adapters.tcp.accepting import BACKLOG
 from halfmoon.cluster.sqlite_store import SqliteStore
 from halfmoon.cluster.store import Cluster
 from halfmoon.config.settings import Settings
@@ -30,7 +31,7 @@ from halfmoon.config.units import Address
 from halfmoon.core import identity
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.errors import HalfmoonError, StartError
-from halfmoon.server import log_lines
+from halfmoon.server import admin_socket, log_lines
 from halfmoon.server.build import build
 from halfmoon.server.workers.plan import CATALOG, Plan
 from halfmoon.services.credentials.node_key import NodeKey
@@ -53,6 +54,8 @@ class Orders(msgspec.Struct, frozen=True):
     config: str | None
     flags: dict[str, str | None]
     unset_configs: list[str]
+    admin_fd: int
+    """Of the administrator's socket, which listens."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -115,7 +118,8 @@ class _Worker:
         ours, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", "halfmoon.server.workers", str(theirs.fileno())]
-            self.process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()])
+            fds = [theirs.fileno(), self._orders.admin_fd]
+            self.process = await asyncio.create_subprocess_exec(*command, pass_fds=fds)
         self.started_s = time.monotonic()
         self.close()
         self._control = ours
@@ -170,6 +174,7 @@ class _Supervisor:
         self._signal = "none"
         self._reserved: list[socket.socket] = []
         self._workers: list[_Worker] = []
+        self._admin: socket.socket | None = None
 
     async def run(self) -> None:
         begun_s = time.monotonic()
@@ -183,6 +188,9 @@ class _Supervisor:
         watching: list[asyncio.Task[Any]] = []
         try:
             cluster = prepare(folder, settings.workers.shards)
+            path = admin_socket.path_of(folder)
+            self._admin = admin_socket.listening_at(path)
+            self._admin.listen(BACKLOG)
             self._workers = self._planned(folder, cluster.shards)
             loop.add_signal_handler(signal.SIGHUP, self._reload)
             await self._start_all()
@@ -199,6 +207,9 @@ class _Supervisor:
             await asyncio.gather(*(worker.stop() for worker in self._workers))
             for each in self._reserved:
                 each.close()
+            if self._admin is not None:
+                self._admin.close()
+                admin_socket.path_of(folder).unlink(missing_ok=True)
             fs.unlock()
         logger.info("event=stopped signal=%s uptime_s=%.1f", self._signal, time.monotonic() - begun_s)
 
@@ -236,11 +247,10 @@ class _Supervisor:
         if listeners.http is not None:
             plan = msgspec.structs.replace(plan, http=self._reserve(listeners.http.bind))
         config = None if self._config is None else str(self._config.absolute())
+        assert self._admin is not None
+        orders = Orders(plan, config, self._flags, self._unset_configs, self._admin.fileno())
         return [
-            _Worker(
-                worker,
-                Orders(msgspec.structs.replace(plan, worker=worker), config, self._flags, self._unset_configs),
-            )
+            _Worker(worker, msgspec.structs.replace(orders, plan=msgspec.structs.replace(plan, worker=worker)))
             for worker in range(count)
         ]
 

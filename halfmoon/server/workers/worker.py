@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -83,13 +84,16 @@ class Worker:
         *,
         unset_configs: Collection[str] = (),
         environment: Mapping[str, str] | None = None,
+        admin: socket.socket | None = None,
         on_lost: Callable[[Exception], None],
     ) -> None:
-        """`on_lost`: this process knows something that the others do not, and must end."""
+        """`admin`: the administrator's socket, which all workers listen on. `on_lost`: this process knows something
+        that the others do not, and must end."""
         self.settings = settings
         self.plan = plan
         self._unset_configs = unset_configs
         self._environment = environment or {}
+        self._admin = admin
         self._on_lost = on_lost
         self._undo: list[Callable[[], object]] = []
         self.turns = Turns()
@@ -273,14 +277,20 @@ class Worker:
         path = plan.socket(plan.worker)
         try:
             made = admin_socket.listening_at(path)
-            await kafka.open_locally(made, Local(LOCAL_ADMIN, admin_socket.is_ours))
+            local = Local(LOCAL_ADMIN, admin_socket.is_ours)
+            nodes = {plan.node_id(worker): str(plan.socket(worker)) for worker in range(plan.workers)}
+            await kafka.open_locally(made, local, nodes)
+            if self._admin is not None:
+                await kafka.open_locally(self._admin, local, nodes)
             await self.links.start()
         except OSError as error:
             raise StartError(f"cannot listen on {path}: {error.strerror or error}") from error
         self._undo.append(self.links.stop)
         for each in self.settings.listeners.of_kafka:
             own, shared = plan.kafka[each.name], plan.bootstrap[each.name]
-            kafka.doors[each.name].port = own[plan.worker]
+            door, host = kafka.doors[each.name], None if each.advertise is None else each.advertise.host
+            door.port = own[plan.worker]
+            door.others = {plan.node_id(worker): (host, port) for worker, port in enumerate(own)}
             for port in (own[plan.worker], shared):
                 await self._open_kafka(each, port)
         self.services = PluginServices(self.plugins.services)

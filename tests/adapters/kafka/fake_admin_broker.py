@@ -21,7 +21,7 @@ from halfmoon.adapters.kafka.registry import ApiTable, Context, Deferred
 from halfmoon.adapters.kafka.slicing import settled
 from halfmoon.auth.principals import ANONYMOUS
 from halfmoon.config.settings import Settings, load_settings
-from halfmoon.core.catalog.owners import ThisNode
+from halfmoon.core.catalog.owners import OtherNode, ThisNode
 from halfmoon.core.features import Features
 from halfmoon.core.live import Live
 from halfmoon.core.steps import finish
@@ -240,6 +240,9 @@ class FakeAdminBroker:
 
 
 class FakePeer:
+    def address_of(self, node: OtherNode) -> tuple[str, int]:
+        return node.kafka
+
     """A connection whose threads run when the test says so."""
 
     owner = object()

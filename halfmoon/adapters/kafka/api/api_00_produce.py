@@ -121,6 +121,6 @@ def _append_all(
             core.refused_batches[refusal.fault] += 1
             stored.append(refused(index, refusal))
             if refusal.fault is Fault.NOT_LEADER_OR_FOLLOWER:
-                stored[-1].leader = current_leader(core, topic, index)
+                stored[-1].leader = current_leader(ctx, topic, index)
         results.append((key, stored))
     return results, highest

@@ -50,7 +50,7 @@ def _found(ctx: Context, key: str, refusal: _Refusal | None) -> dict[str, Any]:
         except BrokerError as error:
             refusal = _Refusal(code(error.fault), error.message)
         else:
-            host, port = (ctx.peer.host, ctx.peer.port) if other is None else other.kafka
+            host, port = (ctx.peer.host, ctx.peer.port) if other is None else ctx.peer.address_of(other)
             node_id = ctx.core.node_id if other is None else other.node_id
             return {"error_code": NONE, "error_message": None, "node_id": node_id, "host": host, "port": port}
     return {

@@ -31,7 +31,7 @@ def handle(ctx: Context, request: Any) -> object:
         )
     node_id = ctx.core.node_id
     nodes = [(node_id, ctx.peer.host, ctx.peer.port)]
-    nodes += [(other.node_id, *other.kafka) for other in ctx.core.owners.others()]
+    nodes += [(other.node_id, *ctx.peer.address_of(other)) for other in ctx.core.owners.others()]
     return DescribeClusterResponse(
         throttle_time_ms=0,
         error_code=0,

@@ -373,7 +373,7 @@ class Call:
         if self._request.share_session_epoch == FIRST_EPOCH:
             keys |= dict.fromkeys(self._session.parts)
         refused = [key for key, outcome in self._refused.items() if outcome.error_code == NOT_LEADER]
-        leaders = leaders_of(self._ctx.core, refused) if refused else {}
+        leaders = leaders_of(self._ctx, refused) if refused else {}
         topics: dict[bytes, list[SharedPart]] = {}
         for key in keys:
             part = SharedPart(key[1])

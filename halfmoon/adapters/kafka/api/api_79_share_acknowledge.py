@@ -69,7 +69,7 @@ def acknowledge(ctx: Context, request: Any, ledgers: Ledgers) -> Slices[object]:
 
 
 def _answer(ctx: Context, request: Any, given: Acknowledging, lock_ms: int) -> Slices[Any]:
-    leaders = leaders_of(ctx.core, (key for key, outcome in given.outcomes.items() if outcome.error_code == NOT_LEADER))
+    leaders = leaders_of(ctx, (key for key, outcome in given.outcomes.items() if outcome.error_code == NOT_LEADER))
     responses = []
     for topic in request.topics:
         topic_id, parts = id_of(topic.topic_id), []
