@@ -80,10 +80,18 @@ class Door:
         """Whose first byte is there, and whether it is TLS."""
         self._begins = False
 
-    async def open(self, bind: tuple[str, int], *, reuse_port: bool = False) -> tuple[str, int]:
-        """Listen; returns the address, with the port that was chosen if `bind`'s is 0. Raises OSError."""
+    async def open(
+        self, bind: tuple[str, int], *, reuse_port: bool = False, given: socket.socket | None = None
+    ) -> tuple[str, int]:
+        """Listen; returns the address, with the port that was chosen if `bind`'s is 0. `given`: a socket that listens
+        there already. Raises OSError."""
         loop = self._gate.loop
-        infos = await loop.getaddrinfo(*bind, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        if given is not None:
+            given.setblocking(False)
+            self._sockets.append(given)
+        infos = (
+            [] if given is not None else await loop.getaddrinfo(*bind, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        )
         try:
             for family, kind, protocol, _, address in dict.fromkeys(infos):
                 listening = socket.socket(family, kind, protocol)

@@ -84,6 +84,9 @@ class Listener:
         """So many have file descriptors; None: any number."""
         self.reuse_port = False
         """Other processes of this user listen at the same addresses (SO_REUSEPORT)."""
+        self.given: dict[tuple[str, int], socket.socket] = {}
+        """Sockets that listen at these addresses already: others keep them open, so that clients who come while no
+        process is here wait for the next one."""
         self.newcomers = Newcomers(core.clock.mono_ms, limits.max_unauthenticated, limits.authentication_timeout_ms)
         self.tls: list[Tls] = []
         self._connections: set[Accepted] = set()
@@ -113,15 +116,19 @@ class Listener:
             self._schedule_sweep()
         if tls is not None:
             door = Door(self, tls, make, takes_plain=takes_plain)
-            found = await door.open(bind, reuse_port=self.reuse_port)
+            found = await door.open(bind, reuse_port=self.reuse_port, given=self.given.get(bind))
             self._doors.append(door)
             if tls not in self.tls:
                 self.tls.append(tls)
             self.expects_newcomers()
             return found
-        listener = await self.loop.create_server(
-            lambda: make(None), *bind, backlog=BACKLOG, reuse_port=self.reuse_port or None
-        )
+        given = self.given.get(bind)
+        if given is not None:
+            listener = await self.loop.create_server(lambda: make(None), sock=given, backlog=BACKLOG)
+        else:
+            listener = await self.loop.create_server(
+                lambda: make(None), *bind, backlog=BACKLOG, reuse_port=self.reuse_port or None
+            )
         self._listeners.append(listener)
         address = listener.sockets[0].getsockname()
         return address[0], address[1]

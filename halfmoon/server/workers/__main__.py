@@ -50,7 +50,9 @@ class _Process:
         _configure_log(settings, self._orders.plan.worker)
         worker = Worker(
             settings, self._orders.plan, unset_configs=self._orders.unset_configs, environment=os.environ,
-            admin=socket.socket(fileno=self._orders.admin_fd), on_lost=self._lost,
+            admin=socket.socket(fileno=self._orders.admin_fd),
+            listening={(host, port): socket.socket(fileno=fd) for host, port, fd in self._orders.listening},
+            on_lost=self._lost,
         )  # fmt: skip
         await worker.start()
         garbage, warming = Garbage(loop), Warming(loop)

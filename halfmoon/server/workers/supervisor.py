@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from halfmoon import __version__
 from halfmoon.adapters.tcp.accepting import BACKLOG
+from halfmoon.cluster.placement import owner_of
 from halfmoon.cluster.sqlite_store import SqliteStore
 from halfmoon.cluster.store import Cluster
 from halfmoon.config.settings import Settings
@@ -56,6 +58,9 @@ class Orders(msgspec.Struct, frozen=True):
     unset_configs: list[str]
     admin_fd: int
     """Of the administrator's socket, which listens."""
+    listening: list[tuple[str, int, int]]
+    """(host, port, fd) of sockets that listen at the worker's own addresses. They stay open here: clients who come
+    while there is no worker wait for the next one."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -118,7 +123,8 @@ class _Worker:
         ours, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", "halfmoon.server.workers", str(theirs.fileno())]
-            fds = [theirs.fileno(), self._orders.admin_fd]
+            orders = self._orders
+            fds = [theirs.fileno(), orders.admin_fd, *(fd for _, _, fd in orders.listening)]
             self.process = await asyncio.create_subprocess_exec(*command, pass_fds=fds)
         self.started_s = time.monotonic()
         self.close()
@@ -228,35 +234,42 @@ class _Supervisor:
         if count > shards:
             raise StartError(f"{count} workers share {shards} shards: at most {shards} workers have work")
         listeners = settings.listeners
-        kafka, bootstrap = {}, {}
+        kafka: dict[str, list[int]] = {}
+        bootstrap: dict[str, int] = {}
+        listening: list[list[tuple[str, int, int]]] = [[] for _ in range(count)]
         for each in listeners.of_kafka:
-            bootstrap[each.name] = self._reserve(each.bind)
-            own = bootstrap[each.name] + 1 if each.bind.port else 0
-            kafka[each.name] = [
-                self._reserve(each.bind._replace(port=own + worker if own else 0)) for worker in range(count)
-            ]
-        plan = Plan(str(folder), 0, count, shards, kafka, bootstrap)
+            port = bootstrap[each.name] = self._reserve(each.bind).port
+            # Behind the port that they share, or any.
+            own = [each.bind._replace(port=port + 1 + worker if each.bind.port else 0) for worker in range(count)]
+            found = [self._reserve(bind, listens=True) for bind in own]
+            kafka[each.name] = [address.port for address in found]
+            for worker, address in enumerate(found):
+                listening[worker].append((*address, self._reserved[-count + worker].fileno()))
+        rocketmq: list[int] = []
+        namesrv = 0
         if listeners.rocketmq is not None:
             bind = listeners.rocketmq.bind
-            ports = [
-                self._reserve(bind._replace(port=bind.port + shard if bind.port else 0)) for shard in range(shards)
-            ]
-            plan = msgspec.structs.replace(
-                plan, rocketmq=ports, namesrv=self._reserve(listeners.rocketmq.namesrv)
-            )  # fmt: skip
-        if listeners.http is not None:
-            plan = msgspec.structs.replace(plan, http=self._reserve(listeners.http.bind))
+            namesrv = self._reserve(listeners.rocketmq.namesrv).port
+            for shard in range(shards):
+                address = self._reserve(bind._replace(port=bind.port + shard if bind.port else 0), listens=True)
+                rocketmq.append(address.port)
+                listening[owner_of(shard, count)].append((*address, self._reserved[-1].fileno()))
+        http = 0 if listeners.http is None else self._reserve(listeners.http.bind).port
+        plan = Plan(str(folder), 0, count, shards, kafka, bootstrap, rocketmq, namesrv, http)
         config = None if self._config is None else str(self._config.absolute())
         assert self._admin is not None
-        orders = Orders(plan, config, self._flags, self._unset_configs, self._admin.fileno())
+        orders = Orders(plan, config, self._flags, self._unset_configs, self._admin.fileno(), [])
         return [
-            _Worker(worker, msgspec.structs.replace(orders, plan=msgspec.structs.replace(plan, worker=worker)))
+            _Worker(
+                worker,
+                replace(orders, plan=replace(plan, worker=worker), listening=listening[worker]),
+            )
             for worker in range(count)
         ]
 
-    def _reserve(self, bind: Address) -> int:
-        """The port of this address, or a free one for 0: nobody but the workers gets it while we run. A socket that is
-        bound and does not listen gets no connections. Raises StartError."""
+    def _reserve(self, bind: Address, *, listens: bool = False) -> Address:
+        """This address, with a free port for 0: nobody but the workers gets it while we run. Where it does not listen,
+        each worker does (SO_REUSEPORT), and a socket that is only bound gets no connections. Raises StartError."""
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(
                 *bind, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -264,12 +277,14 @@ class _Supervisor:
             made = socket.socket(family, kind, protocol)
             self._reserved.append(made)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if not listens:
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             made.bind(address)
+            if listens:
+                made.listen(BACKLOG)
         except OSError as error:
             raise StartError(f"cannot listen on {bind}: {error.strerror or error}") from error
-        port: int = made.getsockname()[1]
-        return port
+        return bind._replace(port=made.getsockname()[1])
 
     async def _start_all(self) -> None:
         starting = [asyncio.ensure_future(worker.start()) for worker in self._workers]

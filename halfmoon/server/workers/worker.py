@@ -85,15 +85,17 @@ class Worker:
         unset_configs: Collection[str] = (),
         environment: Mapping[str, str] | None = None,
         admin: socket.socket | None = None,
+        listening: Mapping[tuple[str, int], socket.socket] | None = None,
         on_lost: Callable[[Exception], None],
     ) -> None:
-        """`admin`: the administrator's socket, which all workers listen on. `on_lost`: this process knows something
-        that the others do not, and must end."""
+        """`admin`: the administrator's socket, which all workers listen on. `listening`: sockets that listen at this
+        worker's own addresses. `on_lost`: this process knows something that the others do not, and must end."""
         self.settings = settings
         self.plan = plan
         self._unset_configs = unset_configs
         self._environment = environment or {}
         self._admin = admin
+        self._listening = dict(listening or {})
         self._on_lost = on_lost
         self._undo: list[Callable[[], object]] = []
         self.turns = Turns()
@@ -271,6 +273,7 @@ class Worker:
     async def _listen(self) -> None:
         plan, kafka = self.plan, self.kafka
         kafka.reuse_port = True
+        kafka.given = self._listening
         fit = connections_that_fit(raise_limit(), self.settings.limits.max_connections)
         kafka.most_connections = fit
         self._undo.append(kafka.stop)
