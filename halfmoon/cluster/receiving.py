@@ -105,6 +105,10 @@ class Inbox:
     def __init__(self, *tables: Mapping[type[Question], Callable[[Any, Callable[[object], None]], None]]) -> None:
         self._answers = {kind: answer for table in tables for kind, answer in table.items()}
 
+    def add(self, table: Mapping[type[Question], Callable[[Any, Callable[[object], None]], None]]) -> None:
+        """What is answered, too."""
+        self._answers.update(table)
+
     def answer(self, question: Question, told: Callable[[object], None]) -> None:
         """As of Answering."""
         answer = self._answers.get(type(question))

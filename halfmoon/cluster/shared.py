@@ -91,7 +91,11 @@ class SharedCatalog:
             for record in _differences(there[number], catalog):
                 catalog.apply(record)
         snapshot.restore_rest(catalog, known)
-        self.placements, self.epochs = saved.placements, saved.epochs
+        # The same dictionaries: others look at them, too.
+        self.placements.clear()
+        self.placements.update(saved.placements)
+        self.epochs.clear()
+        self.epochs.update(saved.epochs)
         self.version = version
         return touched
 

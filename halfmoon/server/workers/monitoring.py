@@ -10,7 +10,7 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from halfmoon.cluster.asking import Told, refused
 from halfmoon.cluster.messages import AskEnds, AskHealth, AskMetrics, EndsFound, Health, MetricsText, Question
@@ -19,14 +19,30 @@ from halfmoon.server.monitoring import Monitoring
 from halfmoon.server.progress_readings import UNKNOWN
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from halfmoon.server.reading_types import Readings
     from halfmoon.server.workers.links import Links
-    from halfmoon.server.workers.worker import Worker
+    from halfmoon.server.workers.open_shards import OpenShards
+    from halfmoon.server.workers.plan import Plan
 
 WAIT_S = 5.0
 """For another worker's part."""
 
 _SAMPLE = re.compile(rb"^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{)?", re.MULTILINE)
+
+
+class Worker(readings.App, Protocol):
+    """worker.Worker."""
+
+    shards: OpenShards
+    plan: Plan
+    answer: Callable[[Question, Told], None]
+    """What others ask the process."""
+
+    def soon(self, work: Coroutine[Any, Any, object]) -> None:
+        """Have it carried out in the loop."""
+        ...
 
 
 class WorkersMonitoring(Monitoring):

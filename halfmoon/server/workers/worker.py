@@ -11,9 +11,9 @@ import asyncio
 import logging
 import socket
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from halfmoon.adapters.kafka.identity import Local
 from halfmoon.adapters.kafka.server import Server
@@ -60,11 +60,12 @@ if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.server import Server as RocketmqServer
     from halfmoon.adapters.tcp.access import Access, Rights
     from halfmoon.cluster.asking import Told
-    from halfmoon.config.listener_settings import HttpListener, KafkaListener
+    from halfmoon.config.listener_settings import HttpListener, KafkaListener, RocketmqListener
     from halfmoon.config.settings import Settings
     from halfmoon.server.access_tokens import AccessTokens
     from halfmoon.server.auditing import Auditing
     from halfmoon.server.workers.plan import Plan
+    from halfmoon.server.workers.rocketmq_servers import RocketmqServers
 
 logger = logging.getLogger("halfmoon.server")
 
@@ -103,6 +104,7 @@ class Worker:
         self.access_tokens: AccessTokens | None = None
         self.auditing: Auditing | None = None
         self.rocketmqs: list[RocketmqServer] = []
+        self._rocketmq: RocketmqServers | None = None
         self.access: Access | None = None
         self._polling: asyncio.Task[None] | None = None
 
@@ -164,6 +166,19 @@ class Worker:
             more_apis=of_plugins, turns=turns,
             homes=LocalShards(shards.front, shards.nodes, plan.shards, self._change),
         )  # fmt: skip
+        if settings.listeners.rocketmq is not None:
+            self._open_rocketmq(settings.listeners.rocketmq)
+
+    def _open_rocketmq(self, listener: RocketmqListener) -> None:
+        from halfmoon.server.workers.rocketmq_servers import RocketmqServers  # few need it
+
+        self._rocketmq = servers = RocketmqServers(
+            self.settings, listener, self.shards, self.plugins, self.driver, self.links, self.access, self.turns,
+            self._in_thread, self._listening,
+        )  # fmt: skip
+        self.rocketmqs = list(servers.of.values())
+        for number in self.shards.nodes:
+            self._inboxes[number].add(servers.answers(number))
 
     def _members(self) -> list[OtherNode]:
         """All processes, as clients of the first listener reach them."""
@@ -181,6 +196,7 @@ class Worker:
             inboxes[number] = Inbox(
                 share_answers(node), transactions.answers(node), message_answers(node, self._rights, self._in_thread)
             )
+        self._inboxes = inboxes
         self.monitoring = WorkersMonitoring(self, self.links)
         inboxes[PROCESS] = inbox = Inbox({CatalogChanged: self._catalog_changed}, self.monitoring.answers())
         self.answer = inbox.answer
@@ -296,6 +312,8 @@ class Worker:
             door.others = {plan.node_id(worker): (host, port) for worker, port in enumerate(own)}
             for port in (own[plan.worker], shared):
                 await self._open_kafka(each, port)
+        if self._rocketmq is not None:
+            await self._listen_rocketmq(self._rocketmq)
         self.services = PluginServices(self.plugins.services)
         if self.settings.listeners.http is not None:
             await self._listen_http(self.settings.listeners.http)
@@ -305,6 +323,13 @@ class Worker:
         self._undo.append(self._polling.cancel)
         self.driver.tell = self._tell_others
         asyncio.get_running_loop().call_soon(setattr, self.turns, "paused", False)
+
+    async def _listen_rocketmq(self, servers: RocketmqServers) -> None:
+        self._undo.append(servers.stop)
+        try:
+            await servers.start()
+        except OSError as error:
+            raise StartError(f"listeners.rocketmq: {error.strerror or error}") from error
 
     async def _open_kafka(self, listener: KafkaListener, port: int) -> None:
         bind = listener.bind._replace(port=port)
@@ -447,8 +472,9 @@ class Worker:
         of_tokens = [] if self.access_tokens is None else self.access_tokens.warnings()
         return found + of_common + self.tls_files.warnings() + of_tokens + authorizing.warnings(self.settings)
 
-    def soon(self, work: object) -> None:
-        task = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type, var-annotated]
+    def soon(self, work: Coroutine[Any, Any, object]) -> None:
+        """Have it carried out in the loop."""
+        task = asyncio.get_running_loop().create_task(work)
         _tasks.add(task)
         task.add_done_callback(_ended)
 
