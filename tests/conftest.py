@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from halfmoon.server.build import build
-from tests import chance, java_options, scheduling
+from tests import chance, java_options, scheduling, several_workers
 from tests.slices import checked_snapshots
 
 if TYPE_CHECKING:
@@ -67,6 +67,11 @@ def _kafka_python_may_drop_sockets() -> Iterator[None]:
 gc.disable()
 """Until all tests are collected: what that makes stays, and looking through it again and again took three times as long
 as the rest. Nor is it looked through while tests run: that took a third of their time."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if several_workers.WORKERS:
+        config.pluginmanager.register(several_workers.SeveralWorkers(several_workers.WORKERS), "several-workers")
 
 
 @pytest.hookimpl(trylast=True)

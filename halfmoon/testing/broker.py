@@ -1,4 +1,5 @@
-"""A real broker inside the test process: no JVM, no Docker, no port to choose."""
+"""A real broker for tests: no JVM, no Docker, no port to choose. It is inside the test process, or has processes of its
+own (`workers`)."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import shutil
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,10 @@ from halfmoon.server.measured_loop import MeasuredLoop
 
 if TYPE_CHECKING:
     from halfmoon.server.app import App
+    from halfmoon.services.credentials.users import Upsertion
+    from halfmoon.testing.admin_socket import AdminSocket
     from halfmoon.testing.secured import Secured
+    from halfmoon.testing.workers import Workers
 
 DEFAULTS: Mapping[str, Any] = {
     "listeners": {"kafka": {"bind": "127.0.0.1:0"}},
@@ -43,8 +47,10 @@ class Broker:
     `plugins`: plugin objects or modules to switch on, besides the built-in ones.
     `secure`: clients need TLS, log in with SCRAM, and access rules hold; `client_config` has what the super user `test`
     needs, `create_user` and `allow` make others. Takes `halfmoon[auth]`.
-    The broker runs in a thread with an event loop of its own, and stores and recovers as a real one does. Raises
-    `halfmoon.errors.StartError` where it cannot start.
+    `workers`: so many processes share the topics, as of `halfmoon serve --workers`. They are not this process: there is
+    no `app` then, and `plugins` cannot be objects. Both raise ValueError; `config` can switch installed plugins on.
+    Without workers the broker runs in a thread with an event loop of its own. Either way it stores and recovers as a
+    real one does. Raises `halfmoon.errors.StartError` where it cannot start.
     """
 
     def __init__(
@@ -54,6 +60,7 @@ class Broker:
         data_dir: str | None = None,
         plugins: tuple[object, ...] | list[object] = (),
         secure: bool = False,
+        workers: int = 0,
     ) -> None:
         self._secured: Secured | None = None
         if secure:
@@ -63,19 +70,37 @@ class Broker:
         self._config = _over(DEFAULTS if self._secured is None else _over(DEFAULTS, self._secured.config), config or {})
         self._given_dir = data_dir
         self._plugins = tuple(plugins)
+        self._workers: Workers | None = None
+        if workers:
+            from halfmoon.testing.workers import NotInThisProcessError, Workers
+
+            if self._plugins:
+                raise NotInThisProcessError("plugins are objects of this process, and workers are other processes")
+            self._workers = Workers(workers, self._config)
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._started = threading.Event()
         self._error: BaseException | None = None
-        self.app: App | None = None
+        self._app: App | None = None
+        self._addresses: dict[str, str] = {}
+        """`host:port` of each listener while the broker runs."""
         self.data_dir = ""
+
+    @property
+    def app(self) -> App | None:
+        """The broker itself, while it runs in this process. Raises ValueError where it has processes of its own."""
+        if self._workers is not None:
+            from halfmoon.testing.workers import NotInThisProcessError
+
+            raise NotInThisProcessError("there is no app: this broker has processes of its own (workers)")
+        return self._app
 
     @property
     def bootstrap_servers(self) -> str:
         """`host:port`, for a client's `bootstrap.servers`."""
-        assert self.app is not None and self.app.kafka_address is not None, "the broker is not running"
-        return str(self.app.kafka_address)
+        assert "kafka" in self._addresses, "the broker is not running"
+        return self._addresses["kafka"]
 
     def client_config(self, user: str = "test") -> dict[str, Any]:
         """For confluent-kafka, and whatever else is built on librdkafka: where the broker is and, where it is `secure`,
@@ -96,8 +121,11 @@ class Broker:
     def create_user(self, name: str, password: str | None = None) -> None:
         """A user who may do nothing yet, with this password or one by chance; one that is there gets the password. For
         a broker that is `secure`."""
-        secured = self._security()
-        self._in_loop(lambda app: secured.create_user(app.node.users, name, password))
+        made = self._security().passwords(name, password)
+        if self._workers is None:
+            self._in_loop(lambda app: _set_passwords(app, made))
+        else:
+            self._administrators.set_passwords(made)
 
     def allow(self, user: str, resource: str, *operations: str, prefixed: bool = False) -> None:
         """Access rules, for the next request on: `allow("alice", "topic:orders", "Read", "Write")`.
@@ -113,24 +141,27 @@ class Broker:
     @property
     def rocketmq(self) -> str:
         """`host:port` where RocketMQ clients are sent to; needs `config={"listeners": {"rocketmq": {…}}}`."""
-        assert self.app is not None and self.app.rocketmq_address is not None, "no rocketmq listener is configured"
-        return str(self.app.rocketmq_address)
+        assert "rocketmq" in self._addresses, "no rocketmq listener is configured"
+        return self._addresses["rocketmq"]
 
     @property
     def namesrv(self) -> str:
         """`host:port` of the name service, for a RocketMQ client's namesrvAddr."""
-        assert self.app is not None and self.app.namesrv_address is not None, "no rocketmq listener is configured"
-        return str(self.app.namesrv_address)
+        assert "namesrv" in self._addresses, "no rocketmq listener is configured"
+        return self._addresses["namesrv"]
 
     @property
     def http(self) -> str:
         """`host:port` of /healthz and /metrics; needs `config={"listeners": {"http": {"bind": "127.0.0.1:0"}}}`."""
-        assert self.app is not None and self.app.http_address is not None, "no http listener is configured"
-        return str(self.app.http_address)
+        assert "http" in self._addresses, "no http listener is configured"
+        return self._addresses["http"]
 
     def start(self) -> Broker:
-        assert self._thread is None, "the broker runs already"
+        assert not self._addresses, "the broker runs already"
         self.data_dir = self._given_dir or tempfile.mkdtemp(prefix="halfmoon-")
+        if self._workers is not None:
+            self._start_workers(self._workers)
+            return self
         self._started.clear()
         self._error = None
         self._thread = threading.Thread(target=self._run, name="halfmoon-broker", daemon=True)
@@ -145,6 +176,8 @@ class Broker:
     def stop(self) -> None:
         """Stop cleanly: answers go out, the log is flushed. A temporary data directory is removed. Raises what ended
         the broker, if that was not this."""
+        if self._workers is not None:
+            self._stop_workers(self._workers)
         if self._thread is None:
             return
         if self._loop is not None and self._stop is not None:
@@ -156,7 +189,7 @@ class Broker:
 
     def restart(self) -> Broker:
         """Stop and start again on the same data and at the same address, so that clients find it again."""
-        before, config = self._given_dir, self._config
+        before, config = self._given_dir, self._config  # workers keep their ports by themselves
         same = {"kafka": {"bind": self.bootstrap_servers}}
         if config["listeners"].get("rocketmq"):
             same["rocketmq"] = {"bind": self.rocketmq, "namesrv": self.namesrv}
@@ -177,6 +210,9 @@ class Broker:
         from halfmoon.testing.secured import rules
 
         made = rules(user, resource, operations, **how)
+        if self._workers is not None:
+            self._administrators.add_rules(made)
+            return
 
         def add(app: App) -> None:
             for rule in made:
@@ -185,9 +221,16 @@ class Broker:
 
         self._in_loop(add)
 
+    @property
+    def _administrators(self) -> AdminSocket:
+        assert self._addresses, "the broker is not running"
+        from halfmoon.testing.admin_socket import AdminSocket
+
+        return AdminSocket(self.data_dir)
+
     def _in_loop(self, work: Callable[[App], None]) -> None:
         """Done in the broker's thread. Raises what it raises."""
-        app, loop = self.app, self._loop
+        app, loop = self._app, self._loop
         assert app is not None and loop is not None, "the broker is not running"
 
         async def call() -> None:
@@ -199,9 +242,34 @@ class Broker:
         assert self._thread is not None
         self._thread.join()
         self._thread = None
-        self.app = None
+        self._app = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._addresses = {}
         if self._given_dir is None:
             shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def _start_workers(self, workers: Workers) -> None:
+        try:
+            workers.start(self.data_dir)
+        except BaseException:
+            self._forget()
+            raise
+        self._addresses = workers.addresses
+        if self._secured is not None:
+            try:
+                self._administrators.set_passwords(self._secured.passwords())
+            except BaseException:
+                self._stop_workers(workers)
+                raise
+
+    def _stop_workers(self, workers: Workers) -> None:
+        if self._addresses:
+            try:
+                workers.stop()
+            finally:
+                self._forget()
 
     def __enter__(self) -> Broker:
         return self.start()
@@ -232,13 +300,25 @@ class Broker:
         app = App(settings, plugins=self._plugins)
         await app.start()
         if self._secured is not None:
-            self._secured.create_user(app.node.users)
-        self.app = app
+            _set_passwords(app, self._secured.passwords())
+        self._app = app
+        doors = {"kafka": app.kafka_address, "rocketmq": app.rocketmq_address, "namesrv": app.namesrv_address}
+        doors["http"] = app.http_address
+        self._addresses = {name: str(address) for name, address in doors.items() if address is not None}
         self._started.set()
         try:
             await self._stop.wait()
         finally:
             await app.stop()
+
+
+def _set_passwords(app: App, made: Sequence[Upsertion]) -> None:
+    """In the broker's loop."""
+    users, name = app.node.users, made[0].name
+    if any(user.name == name for user in users.all()):
+        users.set_passwords(name, made)
+    else:
+        users.create(name, made)
 
 
 def _over(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from halfmoon.securing.clients import as_file, java, kafka_python
 from halfmoon.securing.properties import Security
 from halfmoon.services.acls.rules import ALLOW, ANY_NAME, CLUSTER_NAME, DENY, LITERAL, PREFIXED
 from halfmoon.services.authorization.decisions import ALL, OPERATIONS, RESOURCE_TYPES
-from halfmoon.services.credentials.users import Upsertion, Users
+from halfmoon.services.credentials.users import Upsertion
 
 USER = "test"
 MECHANISM = "SCRAM-SHA-256"
@@ -45,19 +45,17 @@ class Secured:
         self.config = {"listeners": {"kafka": listener}, "security": {"super_users": [f"User:{USER}"]}}
         """Sections of broker.yaml."""
 
-    def create_user(self, users: Users, name: str = USER, password: str | None = None) -> None:
-        """In the broker's loop. A user that is there, as on data that are kept, gets the password."""
+    def passwords(self, name: str = USER, password: str | None = None) -> list[Upsertion]:
+        """What the broker is to have of this user's password; clients have it from now on. It is the user's own, or
+        one by chance, where none is given."""
         chosen = password or self._passwords.get(name) or secrets.token_urlsafe(12)
         made = []
         for mechanism in MECHANISMS.values():
             salt = os.urandom(16)
             salted = salted_password(mechanism, chosen, salt, MIN_ITERATIONS)
             made.append(Upsertion(name, mechanism.number, MIN_ITERATIONS, salt, salted))
-        if any(user.name == name for user in users.all()):
-            users.set_passwords(name, made)
-        else:
-            users.create(name, made)
         self._passwords[name] = chosen
+        return made
 
     def security(self, user: str) -> Security:
         return Security("SASL_SSL", MECHANISM, user, self._password(user), authorities=self._ca.read_text())

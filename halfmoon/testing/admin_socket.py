@@ -1,0 +1,69 @@
+"""Users and rules for a broker that has processes of its own, by its administrator's socket: no password is needed."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from halfmoon.kafka_wire.messages import REQUESTS, RESPONSES
+from halfmoon.server.workers.plan import Plan
+
+if TYPE_CHECKING:
+    from halfmoon.schema.control import AclRule
+    from halfmoon.services.credentials.users import Upsertion
+
+CREATE_ACLS: Final = 30
+ALTER_USER_SCRAM_CREDENTIALS: Final = 51
+TIMEOUT_S = 30.0
+
+
+class AdminSocket:
+    """What is refused raises RuntimeError."""
+
+    def __init__(self, data_dir: str, worker: int = 0) -> None:
+        self._path = Plan(data_dir, 0, 1, 1, {}, {}).socket(worker)
+
+    def set_passwords(self, made: Sequence[Upsertion]) -> None:
+        """A user who is not there is made."""
+        upsertion = REQUESTS[ALTER_USER_SCRAM_CREDENTIALS].ScramCredentialUpsertion
+        for each in made:  # a request may say one thing about a user
+            given = upsertion(
+                name=each.name, mechanism=each.mechanism, iterations=each.iterations, salt=each.salt,
+                salted_password=each.salted_password,
+            )  # fmt: skip
+            _check(self.ask(ALTER_USER_SCRAM_CREDENTIALS, deletions=[], upsertions=[given]).results)
+
+    def add_rules(self, made: Sequence[AclRule]) -> None:
+        creation = REQUESTS[CREATE_ACLS].AclCreation
+        given = [
+            creation(
+                resource_type=each.resource_type, resource_name=each.resource_name,
+                resource_pattern_type=each.pattern_type, principal=each.principal, host=each.host,
+                operation=each.operation, permission_type=each.permission,
+            )
+            for each in made
+        ]  # fmt: skip
+        _check(self.ask(CREATE_ACLS, creations=given).results)
+
+    def ask(self, key: int, **fields: Any) -> Any:
+        """A request's answer, in the newest version that we know. Raises OSError."""
+        request, response = REQUESTS[key], RESPONSES[key]
+        version = request.api.last_version
+        tags = b"\0" * request.api.is_flexible(version)
+        said = struct.pack(">hhih", key, version, 1, -1) + tags + request.encoder(version)(request(**fields))
+        with socket.socket(socket.AF_UNIX) as made:
+            made.settimeout(TIMEOUT_S)
+            made.connect(str(self._path))
+            made.sendall(struct.pack(">i", len(said)) + said)
+            with made.makefile("rb") as answers:
+                (size,) = struct.unpack(">i", answers.read(4))
+                answer = answers.read(size)
+        return response.decoder(version)(memoryview(answer)[4 + len(tags) :], 0)[0]
+
+
+def _check(results: Sequence[Any]) -> None:
+    for each in results:
+        if each.error_code:
+            raise RuntimeError(f"the broker refuses it: {each.error_message or each.error_code}")

@@ -1,0 +1,145 @@
+"""HALFMOON_TEST_WORKERS=2: the tests once more, with brokers that are several processes.
+
+`Broker()` and the fixtures over it start so many workers then. Tests that look into the broker's process are skipped.
+At the end the run says how many they were, and fails where not all workers had partitions and groups.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from halfmoon.testing import Broker
+from halfmoon.testing.admin_socket import AdminSocket
+from halfmoon.testing.workers import NotInThisProcessError
+
+VARIABLE = "HALFMOON_TEST_WORKERS"
+WORKERS = int(os.environ.get(VARIABLE) or 0)
+REASON = "looks into the broker's process"
+FIRST_NODE = 1
+METADATA, FIND_COORDINATOR, LIST_GROUPS = 3, 10, 16
+GROUP = 0
+
+
+class SeveralWorkers:
+    """A plugin for pytest."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._live: list[Broker] = []
+        self._homes: dict[str, dict[tuple[str, ...], int]] = {"partitions": {}, "groups": {}}
+        """Partition or group of a broker → the node that has it."""
+        self._nodes = {what: Counter[int]() for what in self._homes}
+        self._counts = Counter[str]()
+        self._patch = pytest.MonkeyPatch()
+
+    # -- brokers -------------------------------------------------------------------------------------------------------
+
+    def pytest_configure(self) -> None:
+        made, start, stop = Broker.__init__, Broker.start, Broker.stop
+
+        def make(broker: Broker, **given: Any) -> None:
+            made(broker, **{"workers": self._workers, **given})
+
+        def started(broker: Broker) -> Broker:
+            start(broker)
+            self._live.append(broker)
+            return broker
+
+        def stopped(broker: Broker) -> None:
+            if broker in self._live:
+                self._live.remove(broker)
+            stop(broker)
+
+        for name, method in (("__init__", make), ("start", started), ("stop", stopped)):
+            self._patch.setattr(Broker, name, method)
+
+    def pytest_unconfigure(self) -> None:
+        self._patch.undo()
+
+    # -- tests ---------------------------------------------------------------------------------------------------------
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
+        with self._skipped():
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        with self._skipped():
+            result = yield
+            self._counts["ran"] += bool(self._live)
+            return result
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> None:
+        """Before fixtures delete what they have made."""
+        for broker in self._live:
+            self._look(broker)
+
+    @contextmanager
+    def _skipped(self) -> Iterator[None]:
+        try:
+            yield
+        except NotInThisProcessError:
+            self._counts["skipped"] += 1
+            pytest.skip(REASON)
+
+    def _look(self, broker: Broker) -> None:
+        try:
+            sockets = [AdminSocket(broker.data_dir, worker) for worker in range(self._workers)]
+            topics = sockets[0].ask(METADATA, topics=None, allow_auto_topic_creation=False).topics
+            groups = {each.group_id for socket in sockets for each in socket.ask(LIST_GROUPS).groups}
+            found = sockets[0].ask(FIND_COORDINATOR, key_type=GROUP, coordinator_keys=sorted(groups))
+        except OSError:  # a test that kills it
+            return
+        for topic in topics:
+            for partition in topic.partitions:
+                key = broker.data_dir, str(topic.topic_id), str(partition.partition_index)
+                self._homes["partitions"][key] = partition.leader_id
+        for each in found.coordinators:
+            self._homes["groups"][broker.data_dir, each.key] = each.node_id
+
+    # -- the run -------------------------------------------------------------------------------------------------------
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """One of the processes of a parallel run has ended."""
+        counts, nodes = getattr(node, "workeroutput", {}).get(VARIABLE, ({}, {}))
+        self._counts.update(counts)
+        for what, found in nodes.items():
+            self._nodes[what].update({int(number): count for number, count in found.items()})
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        for what, homes in self._homes.items():
+            self._nodes[what].update(homes.values())
+        output: dict[str, object] | None = getattr(session.config, "workeroutput", None)
+        if output is not None:
+            nodes = {what: {str(node): count for node, count in found.items()} for what, found in self._nodes.items()}
+            output[VARIABLE] = dict(self._counts), nodes
+        elif self._counts["ran"] and self._idle() and not session.exitstatus:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _idle(self) -> list[str]:
+        return [
+            f"node {node} had no {what}"
+            for what, found in self._nodes.items()
+            for node in range(FIRST_NODE, FIRST_NODE + self._workers)
+            if not found[node]
+        ]
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        write: Callable[[str], None] = terminalreporter.write_line
+        terminalreporter.section(f"brokers of {self._workers} processes")
+        write(f"{self._counts['ran']} tests ran with one")
+        write(f"{self._counts['skipped']} were skipped: {REASON}")
+        for what, found in self._nodes.items():
+            write(f"{what}: " + ", ".join(f"{found[node]} on node {node}" for node in sorted(found)))
+        for problem in self._idle():
+            write(f"FAILED: {problem}")
