@@ -18,6 +18,8 @@ from halfmoon.schema.group_topics import CHECK_PREFIX, DEAD_LETTER_PREFIX, retry
 _ALIGNED = ("__consumer_offsets", "__transaction_state", "TRANS_CHECK_MAX_TIME_TOPIC")
 _ALIGNED_PREFIXES = (DEAD_LETTER_PREFIX, CHECK_PREFIX, "halfmoon.")
 
+_SMALLEST = -(1 << 31)
+"""Of Java's int: it has no absolute value."""
 SLOTS = 256
 """Coordinator slots. A shard owns those whose number modulo the number of shards is its own."""
 SHARDS = 16
@@ -27,7 +29,8 @@ MOST_SHARDS = SLOTS
 
 def slot_of(name: str) -> int:
     """Of a group or a transactional id: [0, SLOTS)."""
-    return (string_hash(name) & 0x7FFF_FFFF) % SLOTS
+    code = string_hash(name)
+    return 0 if code == _SMALLEST else abs(code) % SLOTS
 
 
 def coordinator_of(name: str, shards: int) -> int:

@@ -13,7 +13,6 @@ from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import RemotePartition, Topic
 from halfmoon.errors import StartError
 from halfmoon.schema import control
-from halfmoon.schema.shards import OWN_TOPICS
 from halfmoon.schema.snapshot import PartitionState, TopicState, decode
 
 
@@ -88,7 +87,7 @@ class SharedCatalog:
         for number in set(catalog.by_number) - set(there):
             catalog.apply(control.TopicDeleted(number))
         for number in sorted(there):
-            for record in _differences(there[number], catalog):
+            for record in differences(there[number], catalog):
                 catalog.apply(record)
         snapshot.restore_rest(catalog, known)
         # The same dictionaries: others look at them, too.
@@ -126,13 +125,13 @@ def tell(shared: SharedCatalog, shard: Catalog, numbers: Collection[int] | None 
     there = shared.catalog.by_number
     told = sorted(there if numbers is None else numbers & there.keys())
     gone = (shard.by_number if numbers is None else numbers & shard.by_number.keys()) - there.keys()
+    assert shard.shard is not None
     for number in sorted(gone):
-        if number < OWN_TOPICS:
+        if not shard.shard.owns(number):
             yield control.TopicDeleted(number)
     for number in told:
-        yield from _differences(there[number], shard)
+        yield from differences(there[number], shard)
         yield from _misplaced(shard.by_number[number], shared.placements[number], shard)
-    assert shard.shard is not None
     if shard.shard.catalog_version != shared.version:
         yield control.CatalogSeen(shared.version)
 
@@ -143,7 +142,7 @@ def _bare(topic: Topic, _: bool) -> TopicState:
     return TopicState(topic.number, topic.name, topic.id, topic.internal, topic.configs, partitions, topic.view)
 
 
-def _differences(said: Topic | TopicState, catalog: Catalog) -> Iterator[control.Any]:
+def differences(said: Topic | TopicState, catalog: Catalog) -> Iterator[control.Any]:
     """The records that make a topic what it is said to be."""
     runs = list(_runs([partition.queue_number for partition in said.partitions]))
     topic = catalog.by_number.get(said.number)

@@ -183,7 +183,12 @@ class WorkerSettings(Section, frozen=True, kw_only=True):
     count: Annotated[int, Meta(ge=1, le=256)] | None = None
     """How many. It may be another number at each start. None: the broker is one process."""
     shards: Annotated[int, Meta(ge=1, le=256)] = 16
-    """Into how many logs a new data directory is divided; no more processes than that have work. It never changes."""
+    """Into how many logs a new data directory is divided, a power of two; no more processes than that have work. It
+    never changes."""
+
+    def __post_init__(self) -> None:
+        if self.shards & (self.shards - 1):
+            raise SettingError("shards", f"got {self.shards}, expected a power of two")
 
 
 class ServiceSettings(Section, frozen=True, kw_only=True):

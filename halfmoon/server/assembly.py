@@ -33,6 +33,7 @@ from halfmoon.services.groups.journal import GroupJournal
 from halfmoon.services.groups.names import GroupNames
 from halfmoon.services.groups.service import GroupService
 from halfmoon.services.groups.state import GroupsState
+from halfmoon.services.internal_topics.offering import OfferedTopics
 from halfmoon.services.internal_topics.service import InternalTopics
 from halfmoon.services.internal_topics.state import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, InternalTopicsState
 from halfmoon.services.keyindex.messages import Messages
@@ -55,6 +56,11 @@ from halfmoon.services.waiting.state import AttemptsState
 
 _INTERNAL_TOPICS = {OFFSETS_TOPIC: "groups", TRANSACTIONS_TOPIC: "transactions"}
 """Kafka's internal topics, and the services whose state they show."""
+
+
+def internal_topics(off: Collection[str]) -> list[str]:
+    """Those that are offered where these features are off."""
+    return [name for name, service in _INTERNAL_TOPICS.items() if service not in off]
 
 
 class Sections:
@@ -151,8 +157,7 @@ class Node:
         )  # fmt: skip
         self.shares = self._share_groups()
         self.internal_topics = InternalTopics(
-            state.internal_topics, state.groups, state.transactions, catalog, appender, kernel.administration, relays,
-            clock, logger, frozenset(name for name, service in _INTERNAL_TOPICS.items() if service not in off),
+            state.internal_topics, state.groups, state.transactions, catalog, appender, relays, clock, logger
         )  # fmt: skip
         self.cleaner = Cleaner(log, catalog, kernel.clean_files, kernel.housekeeping, appender, live, clock, logger)
         self.scrubber = Scrubber(
@@ -172,7 +177,7 @@ class Node:
             "keyindex": (self.messages,),
             "share": (self.shares,),
         }
-        offered["internal_topics"] = (self.internal_topics,)
+        offered["internal_topics"] = (OfferedTopics(catalog, kernel.administration, internal_topics(off)),)
         self.services = Services(each for name, services in offered.items() if name not in off for each in services)
         """What requests are answered with."""
 

@@ -8,6 +8,8 @@ from collections import Counter
 import pytest
 
 from halfmoon.cluster import placement
+from halfmoon.schema.group_topics import retry_topic
+from halfmoon.services.internal_topics.records import partition_for
 
 
 @pytest.mark.parametrize(
@@ -15,7 +17,7 @@ from halfmoon.cluster import placement
     [
         ("", 0),
         ("a", 97),
-        ("orders", 229),
+        ("orders", 27),
         ("group-17", 52),
         ("größe", 17),
         ("🌙", 93),
@@ -24,7 +26,7 @@ from halfmoon.cluster import placement
     ],
 )
 def test_slots_are_those_of_javas_hash_code(name: str, slot: int) -> None:
-    """What `(name.hashCode() & 0x7fffffff) % 256` is in Java 17."""
+    """What `Utils.abs(name.hashCode()) % 256` is in Java 17."""
     assert placement.slot_of(name) == slot
 
 
@@ -59,3 +61,30 @@ def test_partitions_that_are_added_go_on_where_the_others_end() -> None:
     assert placement.place(topic_id, 0, 5, 16) + placement.place(topic_id, 5, 30, 16) == placement.place(
         topic_id, 0, 35, 16
     )
+
+
+@pytest.mark.parametrize("shards", [1, 2, 16, 256])
+def test_a_shard_coordinates_what_stands_in_its_partition_of_kafkas_internal_topics(shards: int) -> None:
+    """Programs look there for the coordinator."""
+    for number in range(200):
+        name = f"group-{number}"
+        index = partition_for(name, shards)
+        assert placement.coordinator_of(name, shards) == index
+        assert placement.place_named("__consumer_offsets", bytes(16), 0, shards, shards)[index] == index
+
+
+def test_what_a_group_retries_lies_in_its_own_shard() -> None:
+    for number in range(50):
+        group = f"group {number}"
+        shard = placement.coordinator_of(group, 16)
+        assert placement.place_named(retry_topic(group), b"id" * 8, 3, 4, 16) == bytes([shard]) * 4
+
+
+@pytest.mark.parametrize(
+    "name", ["dlq.g", "check.p", "halfmoon.undeliverable", "halfmoon.audit", "__transaction_state"]
+)
+def test_aligned_topics_have_a_partition_in_each_shard(name: str) -> None:
+    assert placement.is_aligned(name)
+    assert placement.place_named(name, b"id" * 8, 0, 18, 16) == bytes([*range(16), 0, 1])
+    assert placement.place_named(name, b"id" * 8, 5, 2, 16) == bytes([5, 6])
+    assert not placement.is_aligned(f"x{name}")

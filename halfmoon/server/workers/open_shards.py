@@ -24,6 +24,7 @@ from halfmoon.core.identity import FORMAT, Identity
 from halfmoon.core.kernel import Shard
 from halfmoon.core.live import Live
 from halfmoon.core.storage.files import OsFileSystem
+from halfmoon.core.storage.local import shard_storage
 from halfmoon.core.timers import Timers
 from halfmoon.errors import StartError
 from halfmoon.schema import control
@@ -102,7 +103,7 @@ class OpenShards:
             on_stop(fs.unlock)
             node = self.nodes[number] = Node(
                 fs, settings, self.clock, os.urandom, off=off, more_topic_configs=more_topic_configs,
-                shard=self._shard(number), common=self.common,
+                storage=shard_storage, shard=self._shard(number), common=self.common,
             )  # fmt: skip
             node.transactions.use(TransactionShards(number, plan.shards, self.shared, asking))
             open_node(node, fs, on_stop)

@@ -53,7 +53,7 @@ from halfmoon.server.workers.open_shards import OpenShards
 from halfmoon.server.workers.plugin_hosts import FrontHost, ShardHost
 from halfmoon.server.workers.shares import finder, join_shares, share_answers
 from halfmoon.services.common.services import Services
-from halfmoon.services.internal_topics.service import InternalTopics
+from halfmoon.services.internal_topics.offering import OfferedTopics
 from halfmoon.services.topic_configs import OF_PLUGINS
 
 if TYPE_CHECKING:
@@ -241,7 +241,11 @@ class Worker:
         self.loop_lag.start()
         on_stop(self.loop_lag.stop)
         first_node = next(iter(shards.nodes.values()))
-        self.answering = Services(each for each in first_node.services if not isinstance(each, InternalTopics))
+        self.answering = Services(first_node.services)
+        off = first_node.off
+        self.answering.add(
+            OfferedTopics(shards.front.catalog, shards.front.administration, internal_topics(off), plan.shards)
+        )
         if self.plugins.fetch_filters:
             self.answering.add(leaving_out(self.plugins))
 

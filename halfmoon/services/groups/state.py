@@ -62,6 +62,7 @@ class GroupsState(CatalogSection):
         control.GroupSaved,
         control.ConsumerGroupSaved,
         control.GroupDeleted,
+        control.GroupsElsewhere,
     )
 
     def __init__(self, places: Places) -> None:
@@ -99,11 +100,18 @@ class GroupsState(CatalogSection):
             self._saved_consumer_groups.changed(name)
             self._forget_group(name)
         elif isinstance(record, control.GroupDeleted):
-            self._forget_group(record.group)
-            self._forget_consumer_group(record.group)
-            for number, _ in self.offsets.get(record.group, ()):
-                self._uncount(record.group, number)
-            self._drop(record.group)
+            self._forget(record.group)
+        elif isinstance(record, control.GroupsElsewhere):
+            for group in record.groups:
+                self._forget(group)
+
+    def _forget(self, group: str) -> None:
+        """All of it."""
+        self._forget_group(group)
+        self._forget_consumer_group(group)
+        for number, _ in self.offsets.get(group, ()):
+            self._uncount(group, number)
+        self._drop(group)
 
     def _forget_group(self, name: str) -> None:
         self.groups.pop(name, None)

@@ -37,14 +37,15 @@ STATUS: Mapping[TransactionState, int] = {
 """org.apache.kafka.coordinator.transaction.TransactionState"""
 
 
-def partition_for(name: str) -> int:
-    """Where Kafka keeps what it knows of a group or a transactional id: by Java's String.hashCode."""
+def partition_for(name: str, partitions: int = PARTITIONS) -> int:
+    """Where Kafka keeps what it knows of a group or a transactional id: by Java's String.hashCode. Where processes
+    share topics there are as many partitions as shards, and this is the shard that coordinates it."""
     code = 0
     units = name.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):
         code = (31 * code + (high << 8 | low)) & 0xFFFFFFFF
     signed = code - (1 << 32) if code >= 1 << 31 else code
-    return 0 if signed == -(1 << 31) else abs(signed) % PARTITIONS
+    return 0 if signed == -(1 << 31) else abs(signed) % partitions
 
 
 def _string(text: str | None) -> bytes:

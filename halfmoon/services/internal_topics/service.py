@@ -1,9 +1,9 @@
 """Kafka's internal topics, for programs that read them: `__consumer_offsets` and `__transaction_state`.
 
 Groups, offsets and transactions are control records of the log here, and need no topic. Burrow, KMinion and others read
-Kafka's all the same. So the names are reserved; the first request for a topic makes it, and from then on what Kafka
-would write there is written: 50 partitions, compacted, read-only for clients, in Kafka's formats (`records`). Before,
-a commit costs nothing. They are topics like others otherwise, so their offsets never change.
+Kafka's all the same. So the names are reserved; the first request for a topic makes it (`offering`), and from then on
+what Kafka would write there is written: 50 partitions, compacted, read-only for clients, in Kafka's formats
+(`records`). Before, a commit costs nothing. They are topics like others otherwise, so their offsets never change.
 
 A relay task (core/relay.py) writes, behind the answers to clients: the last state of what has changed since, as a
 reader of a compacted topic expects it.
@@ -20,12 +20,10 @@ from msgspec.structs import replace
 from halfmoon.core.append import Appender
 from halfmoon.core.append_types import Piece
 from halfmoon.core.catalog.catalog import Catalog
-from halfmoon.core.catalog.topics import Topic
 from halfmoon.core.clock import Clock
 from halfmoon.core.features import Feature, TopicPolicy
 from halfmoon.core.records.batches import build_batch, parse_header
 from halfmoon.core.relay import Load, Relays
-from halfmoon.core.topic_administration import TopicAdministration
 from halfmoon.schema.control import CLASSIC, CONSUMER, OFFSET, InternalKey, InternalWritten
 from halfmoon.services.common.reserved_names import make_way
 from halfmoon.services.groups.state import GroupsState
@@ -33,8 +31,6 @@ from halfmoon.services.internal_topics import records
 from halfmoon.services.internal_topics.state import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, InternalTopicsState
 from halfmoon.services.transactions.state import TransactionsState
 
-CONFIGS = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(100 << 20)}
-"""As Kafka makes them."""
 AT_ONCE = 200
 """Records in one frame group at most, …"""
 AT_ONCE_BYTES = 256 << 10
@@ -45,7 +41,7 @@ Row = tuple[bytes, bytes | None, int]
 
 
 class InternalTopics:
-    """Offers the topics, and writes them."""
+    """Writes the topics."""
 
     def __init__(
         self,
@@ -54,23 +50,18 @@ class InternalTopics:
         transactions: TransactionsState,
         catalog: Catalog,
         appender: Appender,
-        topics: TopicAdministration,
         relays: Relays,
         clock: Clock,
         logger: logging.Logger,
-        offered: frozenset[str] = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC)),
     ) -> None:
-        """`offered`: those whose services are on."""
         self._state = state
         self._groups = groups
         self._transactions = transactions
         self._catalog = catalog
         self._appender = appender
-        self._topics = topics
         self._relays = relays
         self._clock = clock
         self._logger = logger
-        self._offered = offered
 
     def __str__(self) -> str:
         return "writer of Kafka's internal topics"
@@ -87,13 +78,6 @@ class InternalTopics:
     def _start(self) -> None:
         self._relays.add(self, self)
         self._state.on_unwritten = lambda: self._relays.wake(self)
-
-    def offer(self, name: str) -> tuple[Topic, int] | None:
-        """The internal topic of that name, made now, and the log position to wait for; None where it is there already,
-        or the name is another. Raises BrokerError."""
-        if name not in self._offered or self._catalog.topic(name) is not None:
-            return None
-        return self._topics.create_topic(name, records.PARTITIONS, CONFIGS, internal=True)
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -127,7 +111,11 @@ class InternalTopics:
         """Where its record goes, and what that says now."""
         made = self._offset if key.kind == OFFSET else self._group if key.kind in (CLASSIC, CONSUMER) else self._id
         name = OFFSETS_TOPIC if key.kind in (OFFSET, CLASSIC, CONSUMER) else TRANSACTIONS_TOPIC
-        return (name, records.partition_for(key.name)), made(key, now_ms)
+        return (name, records.partition_for(key.name, self._partitions(name))), made(key, now_ms)
+
+    def _partitions(self, name: str) -> int:
+        topic = self._catalog.topic(name)
+        return records.PARTITIONS if topic is None else len(topic.partitions)
 
     def _offset(self, key: InternalKey, now_ms: int) -> Row:
         topic = self._catalog.topic(key.topic)
@@ -164,7 +152,8 @@ class InternalTopics:
         for number, index in entry.partitions:
             partitions.setdefault(self._catalog.name_of(number), []).append(index)
         for group in entry.groups:
-            partitions.setdefault(OFFSETS_TOPIC, []).append(records.partition_for(group))
+            index = records.partition_for(group, self._partitions(OFFSETS_TOPIC))
+            partitions.setdefault(OFFSETS_TOPIC, []).append(index)
         value = records.transaction_value(
             entry.identity, entry.timeout_ms, entry.state, partitions.items(), entry.update_ms, entry.start_ms
         )

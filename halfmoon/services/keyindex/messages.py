@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from halfmoon.config.topic_configs import TopicRules
 from halfmoon.core.catalog.catalog import Catalog
-from halfmoon.core.catalog.topics import Partition, Topic
+from halfmoon.core.catalog.topics import Partition, RemotePartition, Topic
 from halfmoon.core.partition_reader import PartitionReader
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batch_header import TIMESTAMP_TYPE
@@ -23,7 +23,7 @@ from halfmoon.core.steps import Steps
 from halfmoon.core.storage.frame import Kind
 from halfmoon.core.storage.frame_reading import WholeFrame
 from halfmoon.errors import BrokerError, Fault
-from halfmoon.schema.shards import OWN_TOPICS
+from halfmoon.schema.provenance import Origin
 from halfmoon.services.keyindex.history import History, Place
 from halfmoon.services.keyindex.key_file import LAST_MS
 from halfmoon.services.keyindex.keys import keys_of
@@ -143,6 +143,8 @@ class Messages:
         header = parse_header(whole.payload)
         if partition is None or not partition.shows(header, offset, frame.position):
             return None
+        if whole.target is not None and self._lies_elsewhere(whole.target):
+            return None  # it waits there; the frame is in the files of both shards
         pending, target = partition.pending, whole.target
         ended = pending is not None and offset not in pending
         return Found(
@@ -152,6 +154,9 @@ class Messages:
             None if target is None else self._name(target.topic_number, target.partition),
             -1 if ended or pending is None else frame.due_ms, ended,
         )  # fmt: skip
+
+    def _lies_elsewhere(self, place: Origin) -> bool:
+        return isinstance(self._catalog.known_partition(place.topic_number, place.partition), RemotePartition)
 
     def _name(self, topic_number: int, partition: int) -> str:
         return f"{self._catalog.name_of(topic_number)}-{partition}"
@@ -171,7 +176,7 @@ class Messages:
 
     def trace(self, question: Trace, describes: Describes) -> Steps[Traced]:
         """As far as this log knows."""
-        topics = self._catalog.by_name
+        topics, shard = self._catalog.by_name, self._catalog.shard
         places = [Place(topics[name].number, *where) for name, *where in question.places if name in topics]
         events, seen = yield from self._history.trace(places, describes)
         known = ((self._catalog.by_number.get(place.topic_number), place) for place in seen)
@@ -180,7 +185,7 @@ class Messages:
             tuple(
                 (topic.name, place.partition, place.offset)
                 for topic, place in known
-                if topic is not None and topic.number < OWN_TOPICS
+                if topic is not None and (shard is None or not shard.owns(topic.number))
             ),
         )
 

@@ -23,6 +23,7 @@ class ShareState(CatalogSection):
         control.ShareReset,
         control.ShareForgotten,
         control.GroupDeleted,
+        control.GroupsElsewhere,
     )
 
     def __init__(self, places: Places) -> None:
@@ -48,6 +49,9 @@ class ShareState(CatalogSection):
         elif isinstance(record, control.GroupDeleted):
             self.epochs.pop(record.group, None)
             self.delivery_states.pop(record.group, None)
+        elif isinstance(record, control.GroupsElsewhere):
+            for group in record.groups:
+                self.epochs.pop(group, None)
 
     def _changed(self, record: control.ShareChanged) -> None:
         place = record.number, record.partition

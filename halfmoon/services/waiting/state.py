@@ -7,6 +7,7 @@ from typing import ClassVar
 import msgspec
 
 from halfmoon.core.catalog.section import CatalogSection
+from halfmoon.core.pending import CHUNK
 from halfmoon.schema import control
 from halfmoon.schema.provenance import Provenance
 
@@ -17,7 +18,7 @@ class AttemptsState(CatalogSection):
     """How often a message that still waits was looked at."""
 
     slots: ClassVar = ("attempts",)
-    records: ClassVar = (control.Settled,)
+    records: ClassVar = (control.Settled, control.WaitingKept)
 
     def __init__(self) -> None:
         self.attempts: dict[tuple[int, int, int], int] = {}
@@ -27,6 +28,16 @@ class AttemptsState(CatalogSection):
         if isinstance(record, control.Settled) and self.attempts:
             for place in record.places:
                 self.attempts.pop(place, None)
+        elif isinstance(record, control.WaitingKept) and self.attempts:
+            self._keep(record)
+
+    def _keep(self, record: control.WaitingKept) -> None:
+        kept = {number: int.from_bytes(bits, "little") for number, bits in record.kept}
+        for number, index, offset in list(self.attempts):
+            if (number, index) == (record.number, record.partition) and offset < record.upto:
+                chunk, bit = divmod(offset, CHUNK)
+                if not kept.get(chunk, 0) >> bit & 1:
+                    del self.attempts[number, index, offset]
 
     def proved(self, proof: Provenance) -> None:
         if self.attempts:

@@ -29,7 +29,7 @@ from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.core.topic_names import is_legal
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.kafka_wire.primitives import encode_array_size
-from halfmoon.services.internal_topics.service import InternalTopics
+from halfmoon.services.internal_topics.offering import OfferedTopics
 
 KEY = 3
 
@@ -99,7 +99,7 @@ def _find(ctx: Context, version: int, name: str | None, topic_id: bytes) -> tupl
 
 def _offered(ctx: Context, name: str) -> tuple[Any, int] | None:
     """An internal topic of Kafka's that is made when somebody asks for it first."""
-    internal = ctx.services.find(InternalTopics)
+    internal = ctx.services.find(OfferedTopics)
     try:
         return None if internal is None else internal.offer(name)
     except BrokerError:
