@@ -31,8 +31,11 @@ from halfmoon.core.timers import Timers
 from halfmoon.errors import BrokerError, Fault, StartError
 from halfmoon.hooks.plugins import Plugins, load_plugins
 from halfmoon.plugins import BUILT_IN
+from halfmoon.schema.readable_topics import AUDIT_TOPIC
 from halfmoon.server import admin_socket, authorizing, first_user
 from halfmoon.server.app import kafka_api
+from halfmoon.server.assembly import internal_topics
+from halfmoon.server.auditing import TURN_S, Auditing
 from halfmoon.server.deadlines import Deadlines
 from halfmoon.server.descriptors import HELD_BACK, connections_that_fit, raise_limit
 from halfmoon.server.loop_lag import LoopLag
@@ -52,6 +55,7 @@ from halfmoon.server.workers.monitoring import WorkersMonitoring
 from halfmoon.server.workers.open_shards import OpenShards
 from halfmoon.server.workers.plugin_hosts import FrontHost, ShardHost
 from halfmoon.server.workers.shares import finder, join_shares, share_answers
+from halfmoon.services.audit.topic import CONFIGS as AUDIT_CONFIGS
 from halfmoon.services.common.services import Services
 from halfmoon.services.internal_topics.offering import OfferedTopics
 from halfmoon.services.topic_configs import OF_PLUGINS
@@ -63,7 +67,6 @@ if TYPE_CHECKING:
     from halfmoon.config.listener_settings import HttpListener, KafkaListener, RocketmqListener
     from halfmoon.config.settings import Settings
     from halfmoon.server.access_tokens import AccessTokens
-    from halfmoon.server.auditing import Auditing
     from halfmoon.server.workers.plan import Plan
     from halfmoon.server.workers.rocketmq_servers import RocketmqServers
 
@@ -157,6 +160,11 @@ class Worker:
         self._join_shards(inboxes)
         await self._run_shards(loop)
         self.access = self._authorize()
+        if shards.common.audit is not None:
+            first = next(iter(shards.nodes.values()))
+            self.auditing = Auditing(shards.common.audit, first.audit_topic, settings, self.access)
+            on_stop(partial(asyncio.to_thread, self.auditing.stop))
+            self.ticker.every(TURN_S, self.auditing.turn)
         if takes_tokens(settings.listeners):
             self._take_tokens(loop)
         watch = self.plugins.errors.watch
@@ -211,7 +219,7 @@ class Worker:
         shards.common_timers.on_deadline = timers.arm
         deadlines = Deadlines(timers, shards.clock, loop)
         wake_in_turns(shards.hold, self.turns)
-        await self.driver.change(partial(shards.started, self._unset_configs, self._create_first_user))
+        await self.driver.change(partial(shards.started, self._unset_configs, self._make_what_is_missing))
         counts: Counter[tuple[str, str]] = Counter()
         hosts: dict[int, ShardHost] = {}
         self.running: dict[int, Running] = {}
@@ -249,8 +257,15 @@ class Worker:
         if self.plugins.fetch_filters:
             self.answering.add(leaving_out(self.plugins))
 
-    def _create_first_user(self) -> None:
-        first_user.create(self.shards.common.users, self._environment)
+    def _make_what_is_missing(self) -> None:
+        """In a change, so that one process makes it."""
+        shards, listeners = self.shards, self.settings.listeners
+        first_user.create(shards.common.users, self._environment)
+        audit = shards.common.audit
+        if audit is not None and self.settings.security.audits_to_topic(listeners):
+            if shards.front.catalog.topic(AUDIT_TOPIC) is None:
+                shards.front.administration.create_topic(AUDIT_TOPIC, configs=AUDIT_CONFIGS, internal=True)
+            audit.sinks = (next(iter(shards.nodes.values())).audit_topic,)
 
     def _tell_plugins(self) -> None:
         """In a change: they may make topics."""
@@ -379,6 +394,8 @@ class Worker:
         for catalog in (shards.front.catalog, *(node.kernel.catalog for node in shards.nodes.values())):
             catalog.reconfigure(shards.live.current)
         self.tls_files.reload()
+        if self.auditing is not None:
+            self.auditing.reopen()
         if self.access_tokens is not None:
             self.access_tokens.fetch()
         logger.info("event=reloaded changed=%s", ",".join(found.changed) or "none")

@@ -123,4 +123,4 @@ class AuditTopic:
         topic = self._catalog.topic(AUDIT_TOPIC)
         if topic is None:
             topic, _ = self._topics.create_topic(AUDIT_TOPIC, 1, CONFIGS, internal=True)
-        return topic.partitions[0]
+        return topic.here()[0]
