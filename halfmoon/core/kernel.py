@@ -155,6 +155,8 @@ class Kernel:
         recovery.run()
         self.report = recovery.report
         self._check_shard()
+        if self.catalog.shard is not None:
+            self.log.reusable_from = self.catalog.shard.linked_upto
         self._this_node.epoch = self.log.generation
         self.administration.opened()
         self.turn.dispatch = recovery.dispatch

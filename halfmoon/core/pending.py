@@ -133,6 +133,13 @@ class PendingSet:
         else:
             del self._chunks[number]
 
+    def keep(self, kept: Chunks, upto: int) -> None:
+        """As `settle`, for each below offset `upto` that is not among these."""
+        there = {number: int.from_bytes(bits, "little") for number, bits in kept}
+        for number in [each for each in self._chunks if each << _SHIFT < upto]:
+            below = (1 << min(CHUNK, upto - (number << _SHIFT))) - 1
+            self._clear(number, below & ~there.get(number, 0))
+
     def holds(self, offsets: Bits) -> bool:
         """Whether all of them wait."""
         for number, bits in offsets.items():

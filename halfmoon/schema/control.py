@@ -439,6 +439,33 @@ class CatalogSeen(Record, frozen=True, tag="catalog"):
     version: int
 
 
+class ShardImported(Record, frozen=True, tag="shard-imported"):
+    """This log was that of one process until here, and is one of several from now on that share its topics. Files that
+    begin below `linked_upto` have names in the others, too. `own`: the numbers of topics that are not shared; messages
+    wait in them."""
+
+    number: int
+    own: list[int]
+    linked_upto: int
+
+
+class GroupsElsewhere(Record, frozen=True, tag="groups-elsewhere"):
+    """Other shards coordinate these groups from now on: what a coordinator knows is forgotten here, and what share
+    groups have done in partitions that lie here is not."""
+
+    groups: list[str]
+
+
+class WaitingKept(Record, frozen=True, tag="waiting-kept"):
+    """Of the messages that wait in a partition, those below offset `upto` are other shards' now, but for these: number
+    of the chunk and its bits, as in a snapshot."""
+
+    number: int
+    partition: int
+    upto: int
+    kept: list[tuple[int, bytes]]
+
+
 class SnapshotPart(Record, frozen=True, tag="snapshot"):
     """A part of an encoded `snapshot.Snapshot`; the parts of one snapshot are one frame group."""
 
@@ -488,6 +515,9 @@ Any = (
     | PartitionsPlaced
     | ShardStarted
     | CatalogSeen
+    | ShardImported
+    | GroupsElsewhere
+    | WaitingKept
     | SnapshotPart
 )
 

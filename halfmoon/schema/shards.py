@@ -7,6 +7,8 @@ out. A topic's number has 31 bits, a partition's broker-wide number 23.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 OWN_TOPICS = 1 << 30
@@ -28,10 +30,22 @@ class ShardState(msgspec.Struct, array_like=True):
     next_queue: int
     catalog_version: int = 0
     """Of the shared catalog: it was told all up to there."""
+    own: list[int] = []
+    """Topics that it has of the process whose log it was, and that are not shared; their numbers are below OWN_TOPICS."""
+    linked_upto: int = 0
+    """Files that begin below this log position are other shards', too."""
 
     def copy(self) -> ShardState:
-        return ShardState(self.number, self.next_topic, self.next_queue, self.catalog_version)
+        return ShardState(
+            self.number, self.next_topic, self.next_queue, self.catalog_version, list(self.own), self.linked_upto
+        )
+
+    def owns(self, number: int) -> bool:
+        """Whether it has a topic for itself, and does not share it."""
+        return number >= OWN_TOPICS or number in self.own
 
 
-def new_shard(number: int) -> ShardState:
-    return ShardState(number, OWN_TOPICS | number << OWN_TOPIC_BITS, OWN_QUEUES)
+def new_shard(number: int, own: Sequence[int] = (), linked_upto: int = 0) -> ShardState:
+    """`own`, `linked_upto`: of one that was imported."""
+    first = OWN_TOPICS | number << OWN_TOPIC_BITS
+    return ShardState(number, first, OWN_QUEUES, own=list(own), linked_upto=linked_upto)

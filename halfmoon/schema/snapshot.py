@@ -17,6 +17,9 @@ from halfmoon.schema.transactions import Identity, TransactionState
 CLEAN_BASE = 1 << 62
 """Log positions from here on are in compacted segments."""
 
+SHARED_SLOTS = ("configs", "quotas", "acls", "users", "tokens")
+"""Those of `Snapshot` and `AdministrationState` that say what the shared catalog says, where there is one."""
+
 EMPTY = msgspec.Raw(b"\x90")
 """An empty array."""
 NOTHING = msgspec.Raw(b"\xc0")

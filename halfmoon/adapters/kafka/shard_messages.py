@@ -209,12 +209,16 @@ def _size(found: Found) -> int:
 
 
 def in_time(histories: Iterable[Iterable[Event]]) -> tuple[Event, ...]:
-    """Those of several shards as one. One that is hidden has no time: it stays beside its neighbour, or comes last."""
+    """Those of several shards as one. One that is hidden has no time: it stays beside its neighbour, or comes last.
+    What stands in files that several shards have is told once."""
     rows: list[tuple[int, Event]] = []
+    seen: set[Event] = set()
     for history in map(list, histories):
         at_ms = next((event.at_ms for event in history if event != HIDDEN), LAST_MS)
         for event in history:
             at_ms = at_ms if event == HIDDEN else max(at_ms, event.at_ms)
-            rows.append((at_ms, event))
+            if event == HIDDEN or event not in seen:
+                seen.add(event)
+                rows.append((at_ms, event))
     rows.sort(key=lambda row: row[0])
     return tuple(event for _, event in rows[:MOST_EVENTS])

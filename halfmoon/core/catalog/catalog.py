@@ -28,7 +28,7 @@ from halfmoon.core.traffic import TrafficTable
 from halfmoon.schema import control
 from halfmoon.schema.provenance import Provenance, SourceRun
 from halfmoon.schema.shards import OWN_PRODUCERS_BITS, OWN_QUEUES, OWN_TOPICS, ShardState, new_shard
-from halfmoon.schema.snapshot import CLEAN_BASE
+from halfmoon.schema.snapshot import CLEAN_BASE, SHARED_SLOTS
 
 MOST_RESOLVED: Final = 1_000
 BURIED: Final = 500
@@ -254,10 +254,11 @@ class Catalog:
                 del topic.partitions[-BURIED:]
                 yield
 
-    def _shard_begun(self, record: control.ShardBegun) -> None:
+    def _shard_begun(self, record: control.ShardBegun | control.ShardImported) -> None:
         if self.shard is None:
-            self.shard = new_shard(record.number)
+            self.shard = new_shard(*msgspec.structs.astuple(record))
             self.next_producer_id = max(self.next_producer_id, record.number << OWN_PRODUCERS_BITS)
+            self.unowned = {slot: saved for slot, saved in self.unowned.items() if slot not in SHARED_SLOTS}
 
     def _partitions_placed(self, record: control.PartitionsPlaced) -> None:
         topic = self.by_number.get(record.number)
@@ -346,6 +347,12 @@ class Catalog:
                 partition.saved = None
                 partition.pending.settle_all(offsets)
 
+    def _waiting_kept(self, record: control.WaitingKept) -> None:
+        partition = self.partition(record.number, record.partition)
+        if partition is not None and partition.pending is not None:
+            partition.saved = None
+            partition.pending.keep(record.kept, record.upto)
+
     def _producer_advanced(self, record: control.ProducerAdvanced) -> None:
         partition = self.partition(record.number, record.partition)
         if partition is not None:
@@ -387,4 +394,6 @@ _APPLY: dict[type, Callable[[Catalog, Any], None]] = {
     control.ShardBegun: Catalog._shard_begun,
     control.PartitionsPlaced: Catalog._partitions_placed,
     control.CatalogSeen: Catalog._catalog_seen,
+    control.ShardImported: Catalog._shard_begun,
+    control.WaitingKept: Catalog._waiting_kept,
 }

@@ -261,4 +261,5 @@ class Topic:
         """A partition lies in another shard; returns what stood in its place."""
         self.is_spread = True
         before, self.partitions[index] = self.partitions[index], RemotePartition(self, index)
+        before.queue.drop_runs()
         return before

@@ -64,6 +64,13 @@ HEAD_SHARE: Final = 4
 
 FIRST_SEGMENT_BYTES = 64 << 20
 """Of a log's first segments, where `segment_bytes` is not less."""
+FIRST_OF_MANY_BYTES = 16 << 20
+"""The same where many logs share the disk, …"""
+SHARE_OF_MANY: Final = 4
+"""… whose segments are at most such a part of what is there, so that they take no more ahead of time together than one
+log would, …"""
+LOGS: Final = 16
+"""… and so many may need a segment for control frames when the disk is nearly full."""
 MARK_SEGMENTS: Final = 2
 """So many segments' worth of disk is kept free for control frames, unless `low_disk_bytes` says otherwise."""
 
@@ -81,12 +88,17 @@ def _write_again(segment: Segment, begin: int, end: int) -> None:
 class CommitLog(WriteSide):
     """The log of one broker. Single-threaded but for `SyncJob.run` and what `begin_spare` returns."""
 
-    def __init__(self, fs: FileSystem, segment_bytes: int, low_disk_bytes: int | None) -> None:
+    def __init__(
+        self, fs: FileSystem, segment_bytes: int, low_disk_bytes: int | None, *, one_of_many: bool = False
+    ) -> None:
         """`low_disk_bytes`: a segment that would leave less than this free is made for control frames only; None: two
-        segments of the next one's size."""
+        segments of the next one's size. `one_of_many`: other logs are on the same disk, so this one takes less of it
+        ahead of time."""
         self.fs = fs
         self.segment_bytes = segment_bytes
         self.low_disk_bytes = low_disk_bytes
+        self._one_of_many = one_of_many
+        self.reusable_from = 0
         self.low_disk = False
         """Record batches are refused for want of disk; the owner takes it back when there is room again."""
         self.no_segment = ""
@@ -347,19 +359,24 @@ class CommitLog(WriteSide):
 
     @property
     def _first_bytes(self) -> int:
-        return min(FIRST_SEGMENT_BYTES, self.segment_bytes)
+        return min(FIRST_OF_MANY_BYTES if self._one_of_many else FIRST_SEGMENT_BYTES, self.segment_bytes)
 
     @property
     def next_bytes(self) -> int:
-        """The size of the next segment, unless a frame needs more: the log grows twofold with each, up to
-        `segment_bytes`."""
-        together = self.segments[-1].end - self.segments[0].start if self.segments else 0
+        """The size of the next segment, unless a frame needs more: the log grows twofold with each, or by a quarter
+        where it is one of many, up to `segment_bytes`. What is other logs', too, does not count."""
+        together = self.segments[-1].end - max(self.segments[0].start, self.reusable_from) if self.segments else 0
+        if self._one_of_many:
+            together //= SHARE_OF_MANY
         return min(self.segment_bytes, max(self._first_bytes, together))
 
     @property
     def low_disk_mark(self) -> int:
         """So much of the disk is kept free for control frames."""
-        return MARK_SEGMENTS * self.next_bytes if self.low_disk_bytes is None else self.low_disk_bytes
+        if self.low_disk_bytes is not None:
+            return self.low_disk_bytes
+        others = LOGS * self._first_bytes if self._one_of_many else 0
+        return max(MARK_SEGMENTS * self.next_bytes, others)
 
     def low_disk_reason(self) -> str:
         """Says what is needed, what there is, and which setting decides it."""
@@ -543,7 +560,8 @@ class CommitLog(WriteSide):
             return None
         retired = self._retired[0]
         segment = retired.segment
-        reuse = segment.start < CLEAN_BASE and segment.size >= self.next_bytes and not self._has_next()
+        is_own = self.reusable_from <= segment.start < CLEAN_BASE
+        reuse = is_own and segment.size >= self.next_bytes and not self._has_next()
         expired = segment.start < self.start  # and is no tail that a start has cut
         floor = Floor(self.start, self.generation) if expired else None
         return lambda: retired.remove(self.fs, reuse=reuse, floor=floor)

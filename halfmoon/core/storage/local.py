@@ -12,8 +12,14 @@ from halfmoon.core.storage.reading import Reader
 class LocalStorage:
     """See core/storage/storage.Storage."""
 
-    def __init__(self, fs: FileSystem, settings: Settings) -> None:
+    def __init__(self, fs: FileSystem, settings: Settings, *, one_of_many: bool = False) -> None:
+        """`one_of_many`: as of CommitLog."""
         log = settings.log
-        self.log = CommitLog(fs, log.segment_bytes, log.low_disk_bytes)
+        self.log = CommitLog(fs, log.segment_bytes, log.low_disk_bytes, one_of_many=one_of_many)
         buffers = FetchBuffers(settings.limits.fetch_buffer_bytes)
         self.reader = Reader(self.log, log.hot_bytes, log.cold_bytes, buffers)
+
+
+def shard_storage(fs: FileSystem, settings: Settings) -> LocalStorage:
+    """The same for one of the shards of a data directory."""
+    return LocalStorage(fs, settings, one_of_many=True)

@@ -119,6 +119,8 @@ class WriteSide(Protocol):
     written: int
     flushed: int
     generation: int
+    reusable_from: int
+    """Files of segments that begin below are other logs', too: their bytes stay as they are."""
     failed: OSError | None
     """Why it takes no more writes; reads go on."""
     head: Callable[[int], Sequence[Buffer]]

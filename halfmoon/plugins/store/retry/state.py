@@ -25,7 +25,12 @@ _nacked = msgspec.msgpack.Decoder(list[tuple[str, list[tuple[int, int, list[int]
 
 class NackedState(CatalogSection):
     slots: ClassVar = ("sent_back",)
-    records: ClassVar = (control.OffsetsDeleted, control.GroupDeleted, control.StartOffsetsMoved)
+    records: ClassVar = (
+        control.OffsetsDeleted,
+        control.GroupDeleted,
+        control.GroupsElsewhere,
+        control.StartOffsetsMoved,
+    )
 
     def __init__(self, places: Places) -> None:
         self._places = places
@@ -86,6 +91,9 @@ class NackedState(CatalogSection):
                 self.nacked.pop(record.group, None)
         elif isinstance(record, control.GroupDeleted):
             self.nacked.pop(record.group, None)
+        elif isinstance(record, control.GroupsElsewhere):
+            for group in record.groups:
+                self.nacked.pop(group, None)
         elif isinstance(record, control.StartOffsetsMoved):
             self._forget({(number, index): start for number, index, start in record.moves})
 
