@@ -43,6 +43,9 @@ MESSAGES = {False: "Offset rejected by client.", True: "Offset delivery count ex
 """What KIP-1191's header `message` says, by whether the record was exhausted."""
 TIMES, TOPIC, ORIGIN, REASON = "RECONSUME_TIME", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "halfmoon.reason"
 
+MAY_PASS = (Fault.KAFKA_STORAGE_ERROR, Fault.INVALID_PARTITIONS, Fault.NOT_LEADER_OR_FOLLOWER)
+"""What keeps a dead letter from its topic for now; the last: the topic is being made, or grown, for several logs."""
+
 Row = tuple[bytes | None, bytes | None, int, Headers]
 
 
@@ -151,8 +154,8 @@ class DeadLetters:
         try:
             target = self._target(options.dead_letter_topic, partition)
         except BrokerError as error:
-            if error.fault in (Fault.KAFKA_STORAGE_ERROR, Fault.INVALID_PARTITIONS):
-                raise  # this may pass
+            if error.fault in MAY_PASS:
+                raise
             self._skip(part, run.first, made.end, str(error))
             return
         if target.topic is partition.topic:
@@ -180,8 +183,8 @@ class DeadLetters:
         self.unwritten += count
 
     def _target(self, name: str, source: Partition) -> Partition:
-        topic = self._topics.first_partition(name).topic
-        return topic.partitions[source.index % len(topic.partitions)]
+        here = self._topics.first_partition(name).topic.here()
+        return here[source.index % len(here)]
 
 
 class DeadLetterBatch(NamedTuple):
