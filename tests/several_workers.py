@@ -26,6 +26,12 @@ METADATA, FIND_COORDINATOR, LIST_GROUPS = 3, 10, 16
 GROUP = 0
 
 
+def nodes_at(servers: str) -> list[str]:
+    """The addresses of all nodes of the broker that clients are told of so. Workers have the ports behind it."""
+    host, _, port = servers.rpartition(":")
+    return [f"{host}:{int(port) + 1 + worker}" for worker in range(WORKERS)] or [servers]
+
+
 class SeveralWorkers:
     """A plugin for pytest."""
 
