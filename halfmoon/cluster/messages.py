@@ -47,6 +47,14 @@ class Health(Answer, frozen=True, tag="health"):
     warnings: list[str]
 
 
+class HearBatch(Question, frozen=True, tag="hear"):
+    """A record batch that was sent to an aligned topic elsewhere, and that all shards act on. Answered with Done once
+    that is durable."""
+
+    topic: int
+    batch: bytes
+
+
 class AskEnds(Question, frozen=True, tag="ends"):
     """To a process: the high watermarks of partitions."""
 

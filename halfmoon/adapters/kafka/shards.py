@@ -34,6 +34,18 @@ class Homes(Protocol):
         """The shards of this process: one at least."""
         ...
 
+    def is_here(self, topic: Topic, index: int) -> bool:
+        """Whether a partition lies in this process."""
+        ...
+
+    everywhere: frozenset[str]
+    """Topics whose batches all shards have to hear of, whichever partition they are sent to."""
+
+    def tell_all(self, topic: Topic, index: int, batch: bytes) -> Deferred:
+        """Have all other shards hear of a batch that is sent to this partition. Completes with None, or with the first
+        BrokerError: then it is not known which have."""
+        ...
+
     def change(self, work: Callable[[], object], told: Callable[[object], None]) -> None:
         """Have `work` change what all processes share. `told` is given what it returns, or what was raised, once all
         who can be reached know of it."""

@@ -8,11 +8,11 @@ logs know nothing of each other: what one has refused or lost is so in its own p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from halfmoon.adapters.kafka.api import api_00_produce
 from halfmoon.adapters.kafka.late_produce import LateAnswer, failed
-from halfmoon.adapters.kafka.produce_checks import topic_of
+from halfmoon.adapters.kafka.produce_checks import refused, topic_of
 from halfmoon.adapters.kafka.produce_codec import (
     FEW,
     ManyBatchesError,
@@ -26,6 +26,8 @@ from halfmoon.adapters.kafka.produce_codec import (
 from halfmoon.adapters.kafka.registry import Context, Deferred
 from halfmoon.adapters.kafka.shards import Home, Homes, at, when_all
 from halfmoon.adapters.tcp.steps import run_steps
+from halfmoon.core.records.batch_header import check_batch, without_producer
+from halfmoon.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
     from halfmoon.adapters.tcp.steps import AskingSlices
@@ -40,11 +42,35 @@ def handle(homes: Homes, ctx: Context, body: memoryview) -> object:
     except ManyBatchesError:
         return ManyParts(homes, ctx).take(ctx.peer.keep(body))
     parts = _parts(homes, ctx, request)
-    if len(parts) == 1:
+    heard = _heard(homes, ctx, request)
+    if len(parts) == 1 and not heard:
         return api_00_produce.answer(*parts[0])
     answers = [api_00_produce.answer(*part, encoded=False) for part in parts]
     _go_on_together(ctx, [each for each in answers if isinstance(each, LateAnswer)])
-    return _together(ctx, request, answers)
+    return _together(ctx, request, answers, heard)
+
+
+Heard = tuple[str | bytes, int, Deferred]
+"""Topic and partition of a batch that all shards hear of, and when they have."""
+
+
+def _heard(homes: Homes, ctx: Context, request: ProduceBody) -> list[Heard]:
+    """Have all shards hear of the batches that they must."""
+    found: list[Heard] = []
+    if not homes.everywhere:
+        return found
+    for key, batches in request.topics:
+        topic = topic_of(ctx.core, key)
+        if topic is None or topic.name not in homes.everywhere:
+            continue
+        for index, records in batches:
+            if records is not None and homes.is_here(topic, index):
+                try:
+                    check_batch(records, topic.rules.max_message_bytes)
+                except BrokerError:  # it is refused where it is appended
+                    continue
+                found.append((key, index, homes.tell_all(topic, index, without_producer(records))))
+    return found
 
 
 def _go_on_together(ctx: Context, late: Sequence[LateAnswer]) -> None:
@@ -61,11 +87,27 @@ def _go_on_together(ctx: Context, late: Sequence[LateAnswer]) -> None:
         each.go_on = appended
 
 
-def _together(ctx: Context, request: ProduceBody, answers: Sequence[object]) -> object:
+def _together(ctx: Context, request: ProduceBody, answers: Sequence[object], heard: Sequence[Heard] = ()) -> object:
     """One answer, of Results that are there, or come later."""
     if request.acks == 0:
         return when_all(answers, lambda _: None)
-    return when_all(answers, lambda found: encode(_in_order(request, found), ctx.api_version))
+
+    def join(found: list[Any]) -> object:
+        results = _in_order(request, found[: len(answers)])
+        for (key, index, _), refusal in zip(heard, found[len(answers) :], strict=True):
+            if refusal is not None:
+                _not_heard(results, key, index)
+        return encode(results, ctx.api_version)
+
+    return when_all([*answers, *(deferred for _, _, deferred in heard)], join)
+
+
+def _not_heard(results: Results, key: str | bytes, index: int) -> None:
+    """Not all shards have heard of a batch: its client sends it again."""
+    error = BrokerError(Fault.NOT_ENOUGH_REPLICAS, "not all shards can be reached now")
+    for topic, stored in results:
+        if topic == key:
+            stored[:] = [refused(each.index, error) if each.index == index else each for each in stored]
 
 
 def _parts(homes: Homes, ctx: Context, request: ProduceBody) -> list[Part]:
@@ -109,6 +151,7 @@ class ManyParts:
         self._ctx = ctx
         self._late: list[LateAnswer] = []
         self._request: ProduceBody | None = None
+        self._heard: list[Heard] = []
 
     def take(self, body: memoryview) -> Deferred:
         """All of it is to be done; returns the answer."""
@@ -119,6 +162,7 @@ class ManyParts:
     def _take(self, body: memoryview) -> AskingSlices[None]:
         """Raises MalformedRequest."""
         self._request = request = yield from parse_in_slices(body, self._ctx.api_version)
+        self._heard = _heard(self._homes, self._ctx, request)
         for ctx, part in _parts(self._homes, self._ctx, request):
             late = LateAnswer(ctx, [], 0, None, request.acks, encoded=False)
             self._late.append(late)
@@ -128,7 +172,7 @@ class ManyParts:
         assert self._request is not None
         for late in self._late:
             late.wait()
-        whole = _together(self._ctx, self._request, self._late)
+        whole = _together(self._ctx, self._request, self._late, self._heard)
         if isinstance(whole, Deferred):
             whole.then(self._answer.complete)
         else:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from halfmoon.adapters.rocketmq.groups import speaks_kafka
-from halfmoon.adapters.rocketmq.late import append_late
 from halfmoon.adapters.rocketmq.node import Node
 from halfmoon.adapters.rocketmq.progress import record_changed, with_offsets
 from halfmoon.adapters.rocketmq.request.req_202_get_topic_stats_info import last_ms
 from halfmoon.adapters.rocketmq.sending import place
 from halfmoon.adapters.rocketmq.shards import Place, QueueEnd, Stored
+from halfmoon.adapters.tcp.appending import append_late
 from halfmoon.adapters.tcp.steps import InThread, Soon, run_steps
 from halfmoon.core.append_types import Produced
 from halfmoon.core.catalog.topics import Partition

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from halfmoon.adapters.rocketmq.answers import DONE, Answer, refusal
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.adapters.rocketmq.late import append_late
 from halfmoon.adapters.rocketmq.names import HALF_TOPIC
+from halfmoon.adapters.tcp.appending import append_late
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.core.append_types import Produced
 from halfmoon.core.records.batches import build_batch

@@ -13,7 +13,6 @@ from halfmoon.adapters.rocketmq import names
 from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.drawing import header, record, split_unique
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.adapters.rocketmq.late import append_late
 from halfmoon.adapters.rocketmq.registry import Call
 from halfmoon.adapters.rocketmq.shard_sending import AppendingLater, send_on, when_made
 from halfmoon.adapters.rocketmq.shards import Holder, Stored
@@ -28,6 +27,7 @@ from halfmoon.adapters.rocketmq.to_records import (
     plain_body,
 )
 from halfmoon.adapters.tcp.access import CLUSTER
+from halfmoon.adapters.tcp.appending import append_late
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.config.units import format_duration
 from halfmoon.core.append_types import Produced, Sender

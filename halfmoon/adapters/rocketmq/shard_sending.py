@@ -12,10 +12,10 @@ from collections.abc import Callable
 from halfmoon.adapters.rocketmq.answers import Answer, refusal
 from halfmoon.adapters.rocketmq.ends import outcome_of
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.adapters.rocketmq.late import append_late
 from halfmoon.adapters.rocketmq.registry import Call
 from halfmoon.adapters.rocketmq.shard_topics import ShardTopics
 from halfmoon.adapters.rocketmq.shards import Holder, Stored
+from halfmoon.adapters.tcp.appending import append_late
 from halfmoon.core.append_types import Produced
 from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.errors import BrokerError, Fault

@@ -208,6 +208,15 @@ def assemble(header: BatchHeader, body: Buffer) -> bytes:
     return b"".join((head, body))
 
 
+def without_producer(batch: Buffer) -> bytes:
+    """The same records, from nobody in particular: no sequence, no transaction."""
+    header = parse_header(batch)
+    made = header._replace(
+        attributes=header.attributes & ~TRANSACTIONAL, producer_id=-1, producer_epoch=-1, base_sequence=-1
+    )
+    return assemble(made, memoryview(batch)[HEADER_BYTES:])
+
+
 def new_batch(
     body: bytes | bytearray,
     count: int,

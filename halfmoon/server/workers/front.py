@@ -184,6 +184,11 @@ class Front:
         """What they have a say in is the same in all shards."""
         return self._first.features
 
+    def shard_of(self, topic: Topic, index: int) -> int:
+        """−1 where nobody knows the partition."""
+        shards = self._shared.placements.get(topic.number, b"")
+        return shards[index] if index < len(shards) else -1
+
     # -- what a node is ------------------------------------------------------------------------------------------------
 
     @property

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from halfmoon.adapters.kafka.registry import Deferred
 from halfmoon.adapters.kafka.shards import Home
+from halfmoon.cluster.asking import Asking, refused
+from halfmoon.cluster.messages import HearBatch
 from halfmoon.cluster.placement import coordinator_of
 from halfmoon.core.catalog.topics import Topic
 from halfmoon.errors import BrokerError, Fault
@@ -17,10 +20,20 @@ Change = Callable[[Callable[[], object], Callable[[object], None]], None]
 class LocalShards:
     """See adapters/kafka/shards.Homes."""
 
-    def __init__(self, front: Front, nodes: Mapping[int, Node], shards: int, change: Change) -> None:
-        """`nodes`: by the number of the shard, those that are open here; `shards`: how many there are in all; `change`:
-        of Homes."""
+    def __init__(
+        self,
+        front: Front,
+        nodes: Mapping[int, Node],
+        shards: int,
+        change: Change,
+        asking: Asking,
+        everywhere: frozenset[str] = frozenset(),
+    ) -> None:
+        """`nodes`: by the number of the shard, those that are open here; `shards`: how many there are in all; `change`,
+        `everywhere`: of Homes."""
         self.change = change
+        self.everywhere = everywhere
+        self._asking = asking
         self._front = front
         self._shards = shards
         self._homes = {number: Home(node.kernel, node.services) for number, node in nodes.items()}
@@ -39,6 +52,29 @@ class LocalShards:
             if kernel is not None:
                 return self._of_kernel[id(kernel)]
         return self._all[0]
+
+    def is_here(self, topic: Topic, index: int) -> bool:
+        return 0 <= index < len(topic.partitions) and self._front.find_kernel(topic.partitions[index]) is not None
+
+    def tell_all(self, topic: Topic, index: int, batch: bytes) -> Deferred:
+        whole = Deferred()
+        left: int = self._shards - 1
+        refusal: BrokerError | None = None
+        if not left:
+            whole.complete(None)
+
+        def told(answer: object) -> None:
+            nonlocal left, refusal
+            left -= 1
+            refusal = refusal or refused(answer)
+            if not left:
+                whole.complete(refusal)
+
+        own = self._front.shard_of(topic, index)
+        for shard in range(self._shards):
+            if shard != own:
+                self._asking.ask(shard, HearBatch(topic.number, batch), told)
+        return whole
 
     def all(self) -> Sequence[Home]:
         return self._all

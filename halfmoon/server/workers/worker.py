@@ -49,6 +49,7 @@ from halfmoon.server.waking import wake_in_turns
 from halfmoon.server.workers import transactions
 from halfmoon.server.workers.asking_all import message_answers
 from halfmoon.server.workers.catalog import SharedCatalogDriver
+from halfmoon.server.workers.hearing import hearing_answers
 from halfmoon.server.workers.homes import LocalShards
 from halfmoon.server.workers.links import Links
 from halfmoon.server.workers.monitoring import WorkersMonitoring
@@ -172,10 +173,15 @@ class Worker:
         self.kafka = Server(
             shards.front, self.answering, self.settings, loop, access=self.access, verifier=self.access_tokens,
             more_apis=of_plugins, turns=turns,
-            homes=LocalShards(shards.front, shards.nodes, plan.shards, self._change),
+            homes=LocalShards(shards.front, shards.nodes, plan.shards, self._change, self.links, self._heard_by_all()),
         )  # fmt: skip
         if settings.listeners.rocketmq is not None:
             self._open_rocketmq(settings.listeners.rocketmq)
+
+    def _heard_by_all(self) -> frozenset[str]:
+        """Topics whose batches all shards hear of."""
+        interceptors = [each for each in self.plugins.interceptors if each.heard_by_all]
+        return frozenset(name for each in interceptors for name in each.topic_prefixes)
 
     def _open_rocketmq(self, listener: RocketmqListener) -> None:
         from halfmoon.server.workers.rocketmq_servers import RocketmqServers  # few need it
@@ -202,8 +208,9 @@ class Worker:
         join_shares(shards.nodes, all_shards)
         for number, node in shards.nodes.items():
             inboxes[number] = Inbox(
-                share_answers(node), transactions.answers(node), message_answers(node, self._rights, self._in_thread)
-            )
+                share_answers(node), transactions.answers(node), message_answers(node, self._rights, self._in_thread),
+                hearing_answers(node, self._in_thread, asyncio.get_running_loop().call_soon),
+            )  # fmt: skip
         self._inboxes = inboxes
         self.monitoring = WorkersMonitoring(self, self.links)
         inboxes[PROCESS] = inbox = Inbox({CatalogChanged: self._catalog_changed}, self.monitoring.answers())

@@ -130,6 +130,9 @@ class PutInterceptor(Struct, frozen=True):
     it such a batch holds up every client for as long as `before_put` takes."""
     waiting_topics: tuple[str, ...] = ()
     """Deprecated: `scheduled_topics`."""
+    heard_by_all: bool = False
+    """Where several processes share the topics, a batch to a topic that is called as one of `topic_prefixes` is shown
+    to the plugin in every shard, whichever partition it was sent to; and again where its client sends it again."""
 
     def __post_init__(self) -> None:
         if self.waiting_topics:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from halfmoon.adapters.kafka.server import Server
 from halfmoon.adapters.tcp.round_time import RoundTime
+from halfmoon.cluster.asking import Asking, Told
 from halfmoon.cluster.changes import Changes
+from halfmoon.cluster.messages import Question
 from halfmoon.cluster.owners import ShardOwners
 from halfmoon.cluster.placement import coordinator_of
 from halfmoon.cluster.shared import SharedCatalog, tell
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from halfmoon.adapters.tcp.core import Core
 
 SHARDS = 4
+EVERYWHERE = frozenset(("heard",))
+"""Topics whose batches all shards hear of."""
 HERE = (0, 2)
 """Shards of this process; …"""
 THERE = (1, 3)
@@ -59,6 +63,7 @@ class ShardRig:
         self.me = (ME, OTHER)[process]
         self.clock = clock or VirtualClock()
         self.loop = FakeLoop(self.clock)
+        self.asking: Asking | None = None
         self.settings = settings = load_settings(
             {"log": {"segment_bytes": "1MiB", "low_disk_bytes": 0}, **(more or {})}, {}, {}
         )
@@ -77,7 +82,9 @@ class ShardRig:
             self.shared, self.changes, kernels, self.shard(first), SHARDS, self.clock, random.Random(3).randbytes
         )
         self.change(self._started)
-        homes = LocalShards(self.front, self.nodes, SHARDS, lambda work, told: self.administer(work, told))
+        homes = LocalShards(
+            self.front, self.nodes, SHARDS, lambda work, told: self.administer(work, told), self, EVERYWHERE
+        )
         core: Core = self.front
         self.server = Server(core, self.nodes[first].services, settings, self.loop, homes=homes)  # type: ignore[arg-type]
         self.server.round_time = RoundTime(self.loop.call_soon, lambda: 0.0)
@@ -113,6 +120,11 @@ class ShardRig:
             self.changes.abandoned()
         self.turn()
         return made
+
+    def ask(self, shard: int, question: Question, told: Told) -> None:
+        """Of the other shards: as of cluster.asking.Asking."""
+        assert self.asking is not None
+        self.asking.ask(shard, question, told)
 
     def administer(self, work: Callable[[], object], told: Callable[[object], None]) -> None:
         """A request makes a change of it."""

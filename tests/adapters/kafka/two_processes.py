@@ -20,6 +20,7 @@ from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.server.assembly import Node
 from halfmoon.server.workers.asking_all import message_answers
+from halfmoon.server.workers.hearing import hearing_answers
 from halfmoon.server.workers.shares import finder, join_shares, share_answers
 from tests.core.bench import VirtualClock, batch, relay
 
@@ -90,6 +91,7 @@ class TwoProcesses:
         self.rights: Callable[[str, str], Rights | None] = lambda principal, host: None
         """What clients may do, of whom the other process asks."""
         for rig, here in zip(self.rigs, (HERE, THERE), strict=True):
+            rig.asking = self.questions
             self.nodes |= rig.nodes
             self.shards = AllShards(self.questions, SHARDS, frozenset(here), finder(rig.shared))
             join_shares(rig.nodes, self.shards)
@@ -97,6 +99,7 @@ class TwoProcesses:
             self.questions.answers[number] = {
                 **share_answers(node),
                 **message_answers(node, lambda *asker: self.rights(*asker), at_once),
+                **hearing_answers(node, at_once, lambda work: work()),
             }
 
     def client(self, process: int) -> RigClient:

@@ -74,7 +74,12 @@ def halfmoon_commitlog(ctx: PluginContext) -> list[PutInterceptor]:
             in_slices=transactions.halves_in_slices,
         ),
         PutInterceptor(
-            "transaction-end", (), transactions.end, topic_prefixes=(END_TOPIC,), in_slices=transactions.ends_in_slices
+            "transaction-end",
+            (),
+            transactions.end,
+            topic_prefixes=(END_TOPIC,),
+            in_slices=transactions.ends_in_slices,
+            heard_by_all=True,
         ),
     ]
 
