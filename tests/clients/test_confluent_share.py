@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from typer.testing import CliRunner
 from halfmoon.cli.commands import command_line
 from halfmoon.testing import Broker
 from tests.clients.polling import DEADLINE_S
+from tests.several_workers import metric
 
 LOCK_S = 4.0
 
@@ -152,8 +152,8 @@ def test_released_records_come_again_and_rejected_ones_are_dead_letters(
     assert told[f"{topic}/0/1"]["__dlq.errors.delivery.count"] == "3"
     with urllib.request.urlopen(f"http://{broker.http}/metrics") as answer:
         metrics = answer.read().decode()
-    assert 'halfmoon_share_dead_letters_total{outcome="written"} 3' in metrics
-    assert re.findall(r"^halfmoon_share_sessions (.*)$", metrics, re.MULTILINE) == ["1.0"]
+    assert metric(metrics, "halfmoon_share_dead_letters_total", outcome="written") == 3
+    assert metric(metrics, "halfmoon_share_sessions") == 1
     (listed,) = [row for row in halfmoon(broker, "dlq", "list") if row["group"] == topic]
     assert listed["dead_letters"] == 3
     assert halfmoon(broker, "dlq", "replay", topic)["dead_letters"] == 3

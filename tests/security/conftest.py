@@ -13,6 +13,8 @@ import pytest
 import halfmoon.testing
 from halfmoon.auth.scram import MECHANISMS, MIN_ITERATIONS, salted_password
 from halfmoon.services.credentials.users import Upsertion
+from halfmoon.testing.admin_socket import AdminSocket
+from tests import several_workers
 from tests.cli.conftest import cli as cli
 from tests.security.authority import Authority
 from tests.security.provider import Provider
@@ -70,7 +72,10 @@ class Secured:
             salt = os.urandom(16)
             salted = salted_password(mechanism, password, salt, MIN_ITERATIONS)
             made.append(Upsertion(name, mechanism.number, MIN_ITERATIONS, salt, salted))
-        self.in_loop(lambda: self.app.node.users.create(name, made))
+        if several_workers.WORKERS:
+            AdminSocket(self.broker.data_dir).set_passwords(made)
+        else:
+            self.in_loop(lambda: self.app.node.users.create(name, made))
 
 
 Secure = Callable[..., Secured]
