@@ -26,9 +26,9 @@ def hearing_answers(node: Node, in_thread: InThread, soon: Soon) -> dict[type[Qu
 
     def hear(question: HearBatch, told: Told) -> None:
         topic = kernel.catalog.by_number.get(question.topic)
-        here = [] if topic is None else topic.here()
-        if not here:  # it is not known here yet, or any more
+        if topic is None:  # it is not known here yet, or any more
             raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = kernel.administration.first_partition(topic.name)
 
         def appended(produced: Produced) -> None:
             kernel.when_durable(produced.position, lambda error: told(error or Done()))
@@ -38,7 +38,7 @@ def hearing_answers(node: Node, in_thread: InThread, soon: Soon) -> dict[type[Qu
                 error = BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the batch could not be appended: {error}")
             told(error)
 
-        steps = append_late(kernel, here[0], memoryview(bytearray(question.batch)))
+        steps = append_late(kernel, partition, memoryview(bytearray(question.batch)))
         run_steps(steps, in_thread, appended, failed, soon)
 
     return {HearBatch: hear}

@@ -38,12 +38,10 @@ class WantedTopics:
         self._begin()
 
     def partitions_of(self, name: str, partitions: int) -> int:
-        """How many a topic gets of which somebody wants so many (−1: as is best)."""
-        if partitions != -1:
-            return partitions
-        if retrying_group(name) is not None:
-            return 1
-        return self._shards if is_aligned(name) else -1
+        """How many a topic gets of which a shard wants so many (−1: as is best)."""
+        if is_aligned(name):
+            return max(partitions, self._shards)
+        return 1 if partitions == -1 and retrying_group(name) is not None else partitions
 
     def make(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
         self._made.setdefault(name, (self.partitions_of(name, partitions), configs))
