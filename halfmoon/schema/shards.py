@@ -31,7 +31,7 @@ class ShardState(msgspec.Struct, array_like=True):
     catalog_version: int = 0
     """Of the shared catalog: it was told all up to there."""
     own: list[int] = []
-    """Topics that it has of the process whose log it was, and that are not shared; their numbers are below OWN_TOPICS."""
+    """Topics that it has of the process whose log it was, and that are not shared. Their numbers are low."""
     linked_upto: int = 0
     """Files that begin below this log position are other shards', too."""
 
