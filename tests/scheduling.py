@@ -102,6 +102,7 @@ LONG = (
     "tests/spark/test_pipeline_commands.py::test_a_report_by_batch_and_by_stream_says_what_is_true",
     "tests/spark/test_replay.py::test_a_replay_that_was_killed_goes_on",
     "tests/spark/test_replay.py::test_marks_of_an_earlier_replay_are_not_taken_for_ours",
+    "tests/server/workers/test_import_deaths.py::test_it_may_be_killed_at_each_step",
     "tests/spark/test_reporting.py::test_dead_letters_of_a_broker_that_has_none_yet",
     "tests/spark/test_reporting.py::test_flights_of_the_demo",
     "tests/spark/test_session.py::test_a_session_of_somebody_elses_before_it_does_no_harm",

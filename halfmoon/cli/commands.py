@@ -38,6 +38,7 @@ GROUPS = {
     "token": "Create, list, renew and end delegation tokens.",
     "tls": "Make, check and reload TLS certificates.",
     "log": "Inspect and repair a data directory.",
+    "cluster": "Prepare a data directory for several workers.",
     "config": "Check settings.",
     "plugin": "Write plugins.",
     "pipeline": "Jobs on Spark: archive topics, replay them, make reports.",

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+SHARED_CATALOG = "catalog.sqlite"
+"""The file that makes a data directory one of shards."""
 OWN_TOPICS = 1 << 30
 """The numbers of topics that shards make begin here, …"""
 OWN_TOPIC_BITS = 22

@@ -32,6 +32,7 @@ from halfmoon.errors import StartError
 from halfmoon.hooks.plugins import Plugins, load_plugins
 from halfmoon.hooks.types import KafkaApi, KafkaRequest
 from halfmoon.plugins import BUILT_IN
+from halfmoon.schema.shards import SHARED_CATALOG
 from halfmoon.server import admin_socket, authorizing, first_user
 from halfmoon.server.assembly import Node
 from halfmoon.server.auditing import TURN_S, Auditing
@@ -162,6 +163,10 @@ class App:
         fs = OsFileSystem(settings.node.data_dir)
         fs.lock()
         self._undo.append(fs.unlock)
+        if (fs.root / SHARED_CATALOG).exists():
+            raise StartError(
+                f"data directory {fs.root} has shards, which several workers share: serve it with --workers"
+            )
         raise_limit()
         fs.held_back.hold(HELD_BACK)
         off = [name for name in OF_PLUGINS if name not in on]

@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 
 from halfmoon.cluster.placement import owner_of
+from halfmoon.schema.shards import SHARED_CATALOG
 
-CATALOG = "catalog.sqlite"
+CATALOG = SHARED_CATALOG
 FIRST_NODE = 1
 """The node id of the first worker; the others follow."""
 

@@ -102,8 +102,8 @@ class GroupsState(CatalogSection):
         elif isinstance(record, control.GroupDeleted):
             self._forget(record.group)
         elif isinstance(record, control.GroupsElsewhere):
-            for group in record.groups:
-                self._forget(group)
+            for name in record.groups:
+                self._forget(name)
 
     def _forget(self, group: str) -> None:
         """All of it."""

@@ -1,0 +1,59 @@
+"""`halfmoon cluster`: data directories that several processes share (`halfmoon serve --workers N`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from halfmoon.cli import output
+from halfmoon.cli.options import Output, OutputOption
+from halfmoon.cluster.placement import MOST_SHARDS, SHARDS
+from halfmoon.errors import StartError
+
+app = typer.Typer(help="Prepare a data directory for several workers.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Prepare a data directory for several workers."""
+
+
+@app.command("import")
+def import_(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The data directory of a broker that is stopped.")],
+    shards: Annotated[
+        int, typer.Option("--shards", min=1, max=MOST_SHARDS, help="The most workers that can ever share it.")
+    ] = SHARDS,
+    result: OutputOption = Output.TEXT,
+) -> int:
+    """Make DIR one that several workers can share.
+
+    Serve it with `halfmoon serve --workers N --data-dir DIR` then.
+    Topics, messages with their offsets, groups, scheduled messages, users, rules and configurations stay.
+    Transactions that are not ended are aborted, and their producers get new ids at their next start.
+    No message is copied: files are linked. What was there before is in DIR/before-import, which may be deleted.
+    If it is interrupted, DIR is as it was, or all of it is there: give the command again. There is no way back.
+    """
+    from halfmoon.server.workers import importing
+
+    try:
+        with output.progress("making shards") as progress:
+            made = importing.import_directory(directory, shards, progress.update)
+    except StartError as error:
+        raise StartError(f"{directory}: {error}") from error
+    before = directory / importing.BEFORE
+    if result is Output.JSON:
+        facts = {} if made is None else msgspec.to_builtins(made)
+        output.json_document(
+            {"directory": str(directory), "before": str(before), "ended_earlier": made is None, **facts}
+        )
+        return 0
+    if made is None:
+        output.line("the shards were made before; what was left to be moved is moved now")
+    else:
+        output.facts(msgspec.to_builtins(made))
+    output.note(f"halfmoon: serve it with --workers N. You may delete {before}: it takes disk once messages expire")
+    return 0
