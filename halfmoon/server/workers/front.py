@@ -163,7 +163,10 @@ class Front:
                 continue
             found = self._of_topic[number] = []
             for kernel in self._kernels:
-                for partition in kernel.catalog.by_number[number].here():
+                known = kernel.catalog.by_number.get(number)
+                if known is None:  # made while this process was down: the shard is told next
+                    continue
+                for partition in known.here():
                     topic.partitions[partition.index] = partition
                     self._kernel_of[partition] = kernel
                     found.append(partition)
