@@ -55,6 +55,18 @@ class HearBatch(Question, frozen=True, tag="hear"):
     batch: bytes
 
 
+class AskEntries(Question, frozen=True, tag="entries"):
+    """What topics show among their configurations."""
+
+    topics: list[int]
+    """Numbers."""
+
+
+class EntriesFound(Answer, frozen=True, tag="entries"):
+    rows: list[tuple[int, dict[str, str]]]
+    """(topic number, name → value)"""
+
+
 class AskEnds(Question, frozen=True, tag="ends"):
     """To a process: the high watermarks of partitions."""
 

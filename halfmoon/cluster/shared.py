@@ -130,7 +130,8 @@ def tell(shared: SharedCatalog, shard: Catalog, numbers: Collection[int] | None 
         if not shard.shard.owns(number):
             yield control.TopicDeleted(number)
     for number in told:
-        yield from differences(there[number], shard)
+        for record in differences(there[number], shard):
+            yield _begun(record, shared.placements[number], shard)
         yield from _misplaced(shard.by_number[number], shared.placements[number], shard)
     if shard.shard.catalog_version != shared.version:
         yield control.CatalogSeen(shared.version)
@@ -162,6 +163,20 @@ def differences(said: Topic | TopicState, catalog: Catalog) -> Iterator[control.
         yield control.TopicRenamed(said.number, said.name)
     if topic.configs != said.configs:
         yield control.ConfigsSet(said.number, said.configs)
+
+
+def _begun(record: control.Any, shards: bytes, shard: Catalog) -> control.Any:
+    """A view begins in a partition of its source where that is now, as its owner knows."""
+    if not isinstance(record, control.TopicCreated) or record.view is None:
+        return record
+    assert shard.shard is not None
+    source = shard.by_number.get(record.view.source_number)
+    starts = list(record.view.starts)
+    for index, start in enumerate(starts):
+        if source is not None and shards[index] == shard.shard.number and index < len(source.partitions):
+            own = source.partitions[index]
+            starts[index] = own.next_offset if start == control.FROM_END else max(start, own.start_offset)
+    return msgspec.structs.replace(record, view=control.Binding(record.view.source_number, starts))
 
 
 def _misplaced(topic: Topic, shards: bytes, shard: Catalog) -> Iterator[control.Any]:

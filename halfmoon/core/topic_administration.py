@@ -135,6 +135,8 @@ class TopicAdministration:
                 self._grown(topic, len(topic.partitions) - had, position)
         elif isinstance(record, control.ConfigsSet) and topic is not None:
             self._configured(topic, position)
+        elif isinstance(record, control.PartitionsPlaced):
+            self._changed()
         return position
 
     # What follows from a change that was made.

@@ -42,7 +42,7 @@ from halfmoon.hooks.features import (
     ViewChecks,
     WaitingMessages,
 )
-from halfmoon.schema.control import Binding
+from halfmoon.schema.control import FROM_END, Binding
 from halfmoon.schema.provenance import GivenUp, Origin, Provenance, SourceRange, SourceRun, decode_origin
 from halfmoon.services.common.filtering import matches
 from halfmoon.services.common.gathering import (
@@ -57,6 +57,7 @@ from halfmoon.services.waiting.cancels import records_with
 __all__ = [
     "CODEC_MASK",
     "CONTROL",
+    "FROM_END",
     "HEADER_BYTES",
     "MERGE_BYTES",
     "MERGE_RECORDS",

@@ -22,12 +22,16 @@ class GenerationStarted(Record, frozen=True, tag="generation"):
     wall_ms: int
 
 
+FROM_END = -1
+
+
 class Binding(msgspec.Struct, array_like=True, frozen=True):
     """What a view is bound to: its source by topic number, which like the id is never handed out again, and where in
     each of the source's partitions it begins."""
 
     source_number: int
     starts: list[int]
+    """FROM_END where that is for the partition's owner to find: in the shared catalog only."""
 
 
 class TopicCreated(Record, frozen=True, tag="topic"):

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from halfmoon.adapters.kafka.registry import Context
+from halfmoon.adapters.kafka.shown import ShownEntries
 from halfmoon.config.settings import Settings
 from halfmoon.config.topic_configs import TopicConfig
 from halfmoon.config.values import Kind
@@ -73,7 +74,11 @@ def shown_entries(ctx: Context, topic: Topic) -> list[Entry]:
 
     They pass for the topic's own, because tools leave out what is a default.
     """
-    shown = [pair for entries in ctx.core.features.topic_entries for pair in entries(topic).items()]
+    elsewhere = ctx.services.find(ShownEntries)
+    if elsewhere is not None and topic.number in elsewhere.of:
+        shown = list(elsewhere.of.pop(topic.number).items())
+    else:
+        shown = [pair for entries in ctx.core.features.topic_entries for pair in entries(topic).items()]
     return [_shown(ctx.core.topic_configs.find(name), value) for name, value in shown]
 
 

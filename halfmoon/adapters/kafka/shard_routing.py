@@ -15,7 +15,7 @@ from functools import partial
 from inspect import isgeneratorfunction
 from typing import Any
 
-from halfmoon.adapters.kafka import refusals, shard_messages, shard_shares, spread_produce
+from halfmoon.adapters.kafka import refusals, shard_entries, shard_messages, shard_shares, spread_produce
 from halfmoon.adapters.kafka.by_partition import by_partition, log_dirs
 from halfmoon.adapters.kafka.guards import Handler, Named, called, itself
 from halfmoon.adapters.kafka.protocol import LARGE_BYTES, RESPONSES, Slices
@@ -23,7 +23,7 @@ from halfmoon.adapters.kafka.refusals import Refused, at_the_top, joined, result
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.kafka.routes import PRODUCE, Route
 from halfmoon.adapters.kafka.shard_markers import write_markers
-from halfmoon.adapters.kafka.shards import Home, Homes, at, when_all
+from halfmoon.adapters.kafka.shards import Home, Homes, at, pass_on, when_all
 from halfmoon.adapters.kafka.slicing import settled
 from halfmoon.cluster.changes import NoChangeError
 from halfmoon.errors import BrokerError
@@ -109,10 +109,8 @@ def as_change(homes: Homes, _response: Any, handler: Handler, ctx: Context, requ
     def told(made: object) -> None:
         if isinstance(made, Exception):
             deferred.complete(Close(f"the shared catalog cannot be changed now: {made}"))
-        elif isinstance(made, Deferred):
-            made.then(deferred.complete)
         else:
-            deferred.complete(made)
+            pass_on(made, deferred)
 
     homes.change(lambda: handler(ctx, request), told)
     return deferred
@@ -212,6 +210,7 @@ WAYS: Mapping[int, Way] = {
     26: _BY_TRANSACTIONAL_ID,
     27: write_markers,
     28: at_coordinator("group_id", refusals.TXN_OFFSETS_NOT_COMMITTED),
+    32: shard_entries.describe,
     35: log_dirs,
     42: _delete_groups,
     47: _BY_GROUP,

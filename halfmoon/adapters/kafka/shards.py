@@ -85,6 +85,14 @@ def when_all(answers: Sequence[object], join: Callable[[list[Any]], object]) -> 
     return whole
 
 
+def pass_on(result: object, whole: Deferred) -> None:
+    """Complete `whole` with what a handler has returned, now or later."""
+    if isinstance(result, Deferred):
+        result.then(whole.complete)
+    else:
+        whole.complete(result)
+
+
 def _joined(answers: Sequence[object], join: Callable[[list[Any]], object]) -> object:
     for answer in answers:
         if isinstance(answer, Close):

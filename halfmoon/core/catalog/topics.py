@@ -140,6 +140,10 @@ class Partition:
             self.pending = PendingSet()
         self.pending.add(first_offset, count)
 
+    def is_remote(self) -> bool:
+        """It lies in another shard."""
+        return False
+
     def passed(self, source_offset: int) -> None:
         """Of a view: what the source's partition has below this offset is dealt with."""
         self.saved = None
@@ -202,6 +206,9 @@ class RemotePartition(Partition):
     """A partition that lies in another shard: here it is known by its topic and its index, and nothing else."""
 
     __slots__ = ()
+
+    def is_remote(self) -> bool:
+        return True
 
     def __init__(self, topic: Topic, index: int) -> None:
         super().__init__(topic, index)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from halfmoon.adapters.kafka.identity import Local
 from halfmoon.adapters.kafka.server import Server
 from halfmoon.adapters.kafka.shard_asking import AllShards
+from halfmoon.adapters.kafka.shown import ShownEntries
 from halfmoon.adapters.tcp.tls import Tls
 from halfmoon.adapters.tcp.turns import Turns
 from halfmoon.auth.principals import LOCAL_ADMIN
@@ -49,6 +50,7 @@ from halfmoon.server.waking import wake_in_turns
 from halfmoon.server.workers import transactions
 from halfmoon.server.workers.asking_all import message_answers
 from halfmoon.server.workers.catalog import SharedCatalogDriver
+from halfmoon.server.workers.entries import entries_answers
 from halfmoon.server.workers.hearing import hearing_answers
 from halfmoon.server.workers.homes import LocalShards
 from halfmoon.server.workers.links import Links
@@ -209,7 +211,7 @@ class Worker:
         for number, node in shards.nodes.items():
             inboxes[number] = Inbox(
                 share_answers(node), transactions.answers(node), message_answers(node, self._rights, self._in_thread),
-                hearing_answers(node, self._in_thread, asyncio.get_running_loop().call_soon),
+                entries_answers(node), hearing_answers(node, self._in_thread, asyncio.get_running_loop().call_soon),
             )  # fmt: skip
         self._inboxes = inboxes
         self.monitoring = WorkersMonitoring(self, self.links)
@@ -257,6 +259,7 @@ class Worker:
         on_stop(self.loop_lag.stop)
         first_node = next(iter(shards.nodes.values()))
         self.answering = Services(first_node.services)
+        self.answering.add(ShownEntries())
         off = first_node.off
         self.answering.add(
             OfferedTopics(shards.front.catalog, shards.front.administration, internal_topics(off), plan.shards)

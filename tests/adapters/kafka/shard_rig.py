@@ -25,6 +25,7 @@ from halfmoon.core.live import Live
 from halfmoon.core.steps import finish
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
+from halfmoon.plugins.store.view.configs import VIEW_CONFIGS
 from halfmoon.schema import control
 from halfmoon.server.assembly import Sections
 from halfmoon.server.workers.front import Front
@@ -67,7 +68,7 @@ class ShardRig:
         self.settings = settings = load_settings(
             {"log": {"segment_bytes": "1MiB", "low_disk_bytes": 0}, **(more or {})}, {}, {}
         )
-        catalog = Catalog(settings, topic_configs(()))
+        catalog = Catalog(settings, topic_configs((), (VIEW_CONFIGS,)))
         Sections(catalog)
         self.shared = SharedCatalog(catalog)
         self.changes = Changes(self.shared, SHARDS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -12,14 +12,17 @@ from kafka_rig import RigClient
 from shard_rig import HERE, SHARDS, THERE, ShardRig
 
 from halfmoon.adapters.kafka.shard_asking import AllShards
+from halfmoon.adapters.kafka.shown import ShownEntries
 from halfmoon.adapters.tcp.access import Rights
 from halfmoon.cluster.asking import Told
 from halfmoon.cluster.messages import Answer, Question, encode
 from halfmoon.cluster.store import Change, News
 from halfmoon.core.catalog.topics import Partition, Topic
+from halfmoon.core.steps import finish
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.server.assembly import Node
 from halfmoon.server.workers.asking_all import message_answers
+from halfmoon.server.workers.entries import entries_answers
 from halfmoon.server.workers.hearing import hearing_answers
 from halfmoon.server.workers.shares import finder, join_shares, share_answers
 from tests.core.bench import VirtualClock, batch, relay
@@ -95,10 +98,13 @@ class TwoProcesses:
             self.nodes |= rig.nodes
             self.shards = AllShards(self.questions, SHARDS, frozenset(here), finder(rig.shared))
             join_shares(rig.nodes, self.shards)
+            for node in rig.nodes.values():
+                node.services.add(ShownEntries())
         for number, node in self.nodes.items():
             self.questions.answers[number] = {
                 **share_answers(node),
                 **message_answers(node, lambda *asker: self.rights(*asker), at_once),
+                **entries_answers(node),
                 **hearing_answers(node, at_once, lambda work: work()),
             }
 
@@ -114,6 +120,8 @@ class TwoProcesses:
         first, second = self.rigs
         first.changes.begin()
         made = work()
+        if isinstance(made, Generator):
+            made = finish(made)
         records = tuple(first.changes.records())
         version = first.shared.version + 1
         first.front.apply(first.changes.committed(version))

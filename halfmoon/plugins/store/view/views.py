@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from halfmoon.plugin import BrokerError, Fault, FeatureContext, FilterSyntaxError, MessageFilter
-from halfmoon.plugin.moving import Binding, Feature, Partition, Topic, TopicPolicy, ViewChecks
+from halfmoon.plugin.moving import FROM_END, Binding, Feature, Partition, Topic, TopicPolicy, ViewChecks
 from halfmoon.plugins.store.view import metrics
 from halfmoon.plugins.store.view.definition import (
     VIEW_POSITION,
@@ -110,8 +110,7 @@ class Views:
                 Fault.INVALID_PARTITIONS,
                 f"a view has the partitions of its source; '{source.name}' has {count}, not {partitions}",
             )
-        starts = [each.next_offset if view.from_latest else each.start_offset for each in source.partitions]
-        return Binding(source.number, starts), count
+        return Binding(source.number, [_start(each, view) for each in source.partitions]), count
 
     def check(self, configs: Mapping[str, str]) -> None:
         """Raises BrokerError(INVALID_CONFIG) unless these configurations define a view, whatever topics there are."""
@@ -162,7 +161,8 @@ class Views:
             assert view.view is not None
             source = self._topics.by_number(view.view.source_number)
             if source is not None:
-                wanted.update(zip(view.partitions, source.partitions, strict=False))
+                both = zip(view.partitions, source.partitions, strict=False)
+                wanted.update((own, its) for own, its in both if not own.is_remote() and not its.is_remote())
         for partition in [partition for partition in self._updaters if partition not in wanted]:
             self._remove(partition)
         for number in set(self._counters) - views:
@@ -273,3 +273,10 @@ class Views:
         return [
             f"view {name} has skipped {count} offsets that its source removed first" for name, count in late.items()
         ]
+
+
+def _start(source: Partition, view: Definition) -> int:
+    """Where a view begins in a partition of its source."""
+    if source.is_remote():
+        return FROM_END if view.from_latest else 0
+    return source.next_offset if view.from_latest else source.start_offset
