@@ -118,3 +118,23 @@ def test_many_are_settled_at_once_as_one_by_one(
     assert (len(pending), list(pending.between(0, 20_000))) == (len(model), sorted(model))
     assert [number for number, _ in pending.chunks()] == sorted({offset // CHUNK for offset in model})
     assert pending.holds(bits_by_queue((0, 0, offset) for offset in model).get((0, 0), {}))
+
+
+@given(_added, st.sets(st.integers(0, 9_000), max_size=50), st.integers(0, 9_000))
+def test_what_is_kept_is_below_an_offset_and_nothing_else_is(
+    added: list[tuple[int, int]], kept: set[int], upto: int
+) -> None:
+    pending, model = PendingSet(), set[int]()
+    for gap, count in added:
+        first = pending.end + gap
+        pending.add(first, count)
+        model |= set(range(first, first + count))
+    bits = bits_by_queue((7, 0, offset) for offset in kept).get((7, 0), {})
+    chunks = [(number, each.to_bytes(CHUNK // 8, "little")) for number, each in sorted(bits.items())]
+    for _ in range(2):
+        pending.keep(chunks, upto)
+        left = sorted(offset for offset in model if offset >= upto or offset in kept)
+        assert list(pending.between(0, pending.end + 1)) == left
+        assert len(pending) == len(left)
+    again = PendingSet(msgspec.msgpack.decode(pending.encoded(), type=Chunks), pending.end)
+    assert list(again.between(0, pending.end + 1)) == left

@@ -34,11 +34,11 @@ def offsets(log: CommitLog) -> list[int]:
     return [frame.base_offset for frame, _ in Scan(log.segments, log.start, 0, 0).frames() if frame.kind == Kind.BATCH]
 
 
-def fill(log: CommitLog, segments: int) -> int:
+def fill(log: CommitLog, segments: int, size: int = 9_000) -> int:
     """Append until there are so many segments; returns how many batches that took."""
     count = 0
     while len(log.segments) < segments:
-        append_batch(log, count, b"x" * 9_000)
+        append_batch(log, count, b"x" * size)
         count += 1
     return count
 
@@ -194,6 +194,57 @@ def test_with_the_default_settings_five_records_take_one_small_segment(tmp_path:
     log.close()
     taken = sum(path.stat().st_blocks * 512 for path in tmp_path.rglob("*"))
     assert 64 << 20 <= taken < 65 << 20
+
+
+def one_of_many(fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch, low_disk_bytes: int | None = 0) -> CommitLog:
+    monkeypatch.setattr(commitlog, "FIRST_OF_MANY_BYTES", SEGMENT // 8)
+    log = CommitLog(fs, SEGMENT, low_disk_bytes, one_of_many=True)
+    log.open()
+    log.resume(0, 1)
+    return log
+
+
+def test_one_of_many_logs_takes_a_quarter_more_at_a_time(fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = one_of_many(fs, monkeypatch)
+    fill(log, 20, 1_000)
+    eighth = SEGMENT // 8
+    sizes = [segment.size for segment in log.segments]
+    assert sizes[:5] == [eighth] * 5
+    assert sizes[-1] == SEGMENT
+    for nth, size in enumerate(sizes):
+        assert size == min(SEGMENT, max(eighth, sum(sizes[:nth]) // 4))
+
+
+def test_one_of_many_logs_leaves_room_for_the_others(fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = one_of_many(fs, monkeypatch, None)
+    eighth = SEGMENT // 8
+    assert log.low_disk_mark == commitlog.LOGS * eighth
+    fs.free = (commitlog.LOGS + 1) * eighth - 1
+    with pytest.raises(BrokerError, match="the disk is nearly full"):
+        append_batch(log, 0)
+    fs.free += 1
+    log.low_disk = False
+    append_batch(log, 0)
+    fs.free = 100 * SEGMENT
+    fill(log, 40, 1_000)
+    assert log.low_disk_mark == max(commitlog.LOGS * eighth, 2 * log.next_bytes)
+
+
+def test_files_that_are_other_logs_too_are_not_used_again(
+    fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may still send from one of which they have removed the name; and the log grows by what is its own."""
+    log = one_of_many(fs, monkeypatch)
+    fill(log, 5, 1_000)
+    flush(log)
+    own = log.segments[2].start
+    log.reusable_from = own
+    assert SEGMENT // 8 <= log.next_bytes < (log.segments[-1].end - log.start) // 4
+    for _ in range(2):
+        expire(log)
+        assert not log._has_next()
+    expire(log)
+    assert log._has_next()
 
 
 def test_growing_goes_on_after_a_start_and_follows_what_has_expired(growing: CommitLog, fs: FaultyFileSystem) -> None:
