@@ -6,14 +6,15 @@ topic follow each other from shard to shard, beginning anywhere: so each topic i
 shards and over those that own them. Where a partition was placed is written down; this is only asked when it is made.
 
 Two kinds of topics lie where they are needed. What a group retries lies in the group's own shard: what it has committed
-says what is done. An *aligned* topic has its partition i in shard i: each shard writes what belongs to its own
-messages, in one frame with them.
+says what is done. An *aligned* topic has a partition in each shard, its partition i in shard i: each shard writes what
+belongs to its own messages, in one frame with them. A group's dead letters begin in the group's shard instead, where
+it gives up what it has retried: so a topic of one partition, as somebody may have made it, need not grow for that.
 """
 
 from __future__ import annotations
 
 from halfmoon.hooks.java_hash import string_hash
-from halfmoon.schema.group_topics import CHECK_PREFIX, DEAD_LETTER_PREFIX, retrying_group
+from halfmoon.schema.group_topics import CHECK_PREFIX, DEAD_LETTER_PREFIX, giving_up_group, retrying_group
 
 _ALIGNED = ("__consumer_offsets", "__transaction_state", "TRANS_CHECK_MAX_TIME_TOPIC")
 _ALIGNED_PREFIXES = (DEAD_LETTER_PREFIX, CHECK_PREFIX, "halfmoon.")
@@ -45,7 +46,7 @@ def place(topic_id: bytes, first: int, count: int, shards: int) -> bytes:
 
 
 def is_aligned(name: str) -> bool:
-    """Whether a topic of this name has its partition i in shard i."""
+    """Whether a topic of this name has a partition in each shard."""
     return name in _ALIGNED or name.startswith(_ALIGNED_PREFIXES)
 
 
@@ -55,6 +56,8 @@ def place_named(name: str, topic_id: bytes, first: int, count: int, shards: int)
     if group is not None:
         return bytes([coordinator_of(group, shards)]) * count
     if is_aligned(name):
+        group = giving_up_group(name)
+        first += 0 if group is None else coordinator_of(group, shards)
         return bytes([index % shards for index in range(first, first + count)])
     return place(topic_id, first, count, shards)
 

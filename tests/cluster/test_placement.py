@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from halfmoon.cluster import placement
-from halfmoon.schema.group_topics import retry_topic
+from halfmoon.schema.group_topics import dead_letter_topic, retry_topic
 from halfmoon.services.internal_topics.records import partition_for
 
 
@@ -80,11 +80,20 @@ def test_what_a_group_retries_lies_in_its_own_shard() -> None:
         assert placement.place_named(retry_topic(group), b"id" * 8, 3, 4, 16) == bytes([shard]) * 4
 
 
-@pytest.mark.parametrize(
-    "name", ["dlq.g", "check.p", "halfmoon.undeliverable", "halfmoon.audit", "__transaction_state"]
-)
+@pytest.mark.parametrize("name", ["check.p", "halfmoon.undeliverable", "halfmoon.audit", "__transaction_state"])
 def test_aligned_topics_have_a_partition_in_each_shard(name: str) -> None:
     assert placement.is_aligned(name)
     assert placement.place_named(name, b"id" * 8, 0, 18, 16) == bytes([*range(16), 0, 1])
     assert placement.place_named(name, b"id" * 8, 5, 2, 16) == bytes([5, 6])
     assert not placement.is_aligned(f"x{name}")
+
+
+def test_dead_letters_of_a_group_begin_in_its_own_shard() -> None:
+    """There it gives up what it has retried, so one partition is enough for that."""
+    for number in range(50):
+        group = f"group {number}"
+        shard = placement.coordinator_of(group, 16)
+        name = dead_letter_topic(group)
+        assert placement.is_aligned(name)
+        placed = placement.place_named(name, b"id" * 8, 0, 1, 16) + placement.place_named(name, b"id" * 8, 1, 16, 16)
+        assert placed == bytes([(shard + index) % 16 for index in range(17)])
