@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from halfmoon.adapters.kafka.shard_messages import in_time
 from halfmoon.core.append_types import Piece
 from halfmoon.core.catalog.topics import RemotePartition
 from halfmoon.core.records.batches import parse_header
+from halfmoon.core.steps import finish
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.core.storage.log_files import list_segments
 from halfmoon.errors import BrokerError, StartError
@@ -21,6 +23,7 @@ from halfmoon.schema import control
 from halfmoon.schema.provenance import Provenance, SentBack, SourceRun
 from halfmoon.schema.shards import OWN_PRODUCERS_BITS
 from halfmoon.server.workers.importing import BEFORE, MADE, Imported, import_directory
+from halfmoon.services.keyindex.questions import Trace, everything
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, batch, partition_of, read_all, relay, turn
 from tests.core.clean_bench import COMPACT, clean, put
@@ -279,6 +282,22 @@ def test_own_topics_stay_with_each_shard(folder: Path, shards: Shards, clock: Vi
     relay(at)
     pass_ms(at, clock, 61_000)
     assert b"later" in [value for _, value in read_all(at, "orders", 5)]
+
+
+def test_messages_are_found_once_and_their_history_is_told_once(shards: Shards) -> None:
+    """Although the files that say where they are, are those of all shards."""
+    shards.relay()
+    for topic, key in (("indexed", "key7"), ("indexed", "key8"), ("orders", "u3"), ("orders", "u6")):
+        found = [
+            (message.value, message.topic)
+            for node in shards.nodes.values()
+            for message in finish(node.messages.find(node.topic(topic), key.encode(), ended=True)).messages
+        ]
+        assert len(found) == 1, found
+    places = ((HALF_TOPIC, 0, 3),)
+    histories = [finish(node.messages.trace(Trace(places), everything)) for node in shards.nodes.values()]
+    assert [event.what for event in in_time(each.events for each in histories)] == ["waits"]
+    assert {each.places for each in histories} == {()}, "each shard has other messages there from now on"
 
 
 def test_no_file_is_copied(folder: Path, imported: Imported) -> None:
