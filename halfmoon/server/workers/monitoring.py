@@ -10,17 +10,16 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from halfmoon.cluster.asking import Told, refused
 from halfmoon.cluster.messages import AskEnds, AskHealth, AskMetrics, EndsFound, Health, MetricsText, Question
 from halfmoon.server import readings
 from halfmoon.server.monitoring import Monitoring
 from halfmoon.server.progress_readings import UNKNOWN
+from halfmoon.server.workers.tasks import soon
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
     from halfmoon.server.reading_types import Readings
     from halfmoon.server.workers.links import Links
     from halfmoon.server.workers.open_shards import OpenShards
@@ -39,10 +38,6 @@ class Worker(readings.App, Protocol):
     plan: Plan
     answer: Callable[[Question, Told], None]
     """What others ask the process."""
-
-    def soon(self, work: Coroutine[Any, Any, object]) -> None:
-        """Have it carried out in the loop."""
-        ...
 
 
 class WorkersMonitoring(Monitoring):
@@ -113,7 +108,7 @@ class WorkersMonitoring(Monitoring):
         async def answer() -> None:
             told(MetricsText(await self.own_metrics()))
 
-        self._worker.soon(answer())
+        soon(answer())
 
     def _asked_ends(self, question: AskEnds, told: Told) -> None:
         front = self._worker.shards.front

@@ -1,0 +1,108 @@
+"""Where clients come in to a worker: its own addresses, and those that all workers share."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from halfmoon.adapters.kafka.identity import Local
+from halfmoon.adapters.tcp.tls import Tls
+from halfmoon.auth.principals import LOCAL_ADMIN
+from halfmoon.errors import StartError
+from halfmoon.server import admin_socket
+from halfmoon.server.descriptors import connections_that_fit, raise_limit
+
+if TYPE_CHECKING:
+    from halfmoon.adapters.kafka.server import Server
+    from halfmoon.config.listener_settings import HttpListener
+    from halfmoon.config.settings import Settings
+    from halfmoon.server.http import HttpServer
+    from halfmoon.server.http_access import Visitors
+    from halfmoon.server.readings import App
+    from halfmoon.server.workers.monitoring import WorkersMonitoring
+    from halfmoon.server.workers.plan import Plan
+    from halfmoon.server.workers.rocketmq_servers import RocketmqServers
+
+logger = logging.getLogger("halfmoon.server")
+
+
+class Doors:
+    def __init__(
+        self,
+        settings: Settings,
+        plan: Plan,
+        admin: socket.socket | None,
+        listening: Mapping[tuple[str, int], socket.socket],
+        on_stop: Callable[[Callable[[], object]], None],
+    ) -> None:
+        """`admin`: the administrator's socket, which all workers listen on. `listening`: sockets that listen at this
+        worker's own addresses."""
+        self._settings = settings
+        self._plan = plan
+        self._admin = admin
+        self.listening = dict(listening)
+        self._on_stop = on_stop
+
+    async def open_kafka(self, kafka: Server) -> None:
+        """Raises StartError."""
+        plan = self._plan
+        kafka.reuse_port = True
+        kafka.given = self.listening
+        kafka.most_connections = connections_that_fit(raise_limit(), self._settings.limits.max_connections)
+        self._on_stop(kafka.stop)
+        await self._open_locally(kafka)
+        for each in self._settings.listeners.of_kafka:
+            own, shared = plan.kafka[each.name], plan.bootstrap[each.name]
+            door, host = kafka.doors[each.name], None if each.advertise is None else each.advertise.host
+            door.port = own[plan.worker]
+            door.others = {plan.node_id(worker): (host, port) for worker, port in enumerate(own)}
+            for port in (own[plan.worker], shared):
+                bind = each.bind._replace(port=port)
+                try:
+                    await kafka.open_at(each, bind)
+                except OSError as error:
+                    raise _cannot_listen(bind, error) from error
+
+    async def _open_locally(self, kafka: Server) -> None:
+        plan = self._plan
+        path = plan.socket(plan.worker)
+        local = Local(LOCAL_ADMIN, admin_socket.is_ours)
+        nodes = {plan.node_id(worker): str(plan.socket(worker)) for worker in range(plan.workers)}
+        try:
+            await kafka.open_locally(admin_socket.listening_at(path), local, nodes)
+            if self._admin is not None:
+                await kafka.open_locally(self._admin, local, nodes)
+        except OSError as error:
+            raise _cannot_listen(path, error) from error
+
+    async def open_rocketmq(self, servers: RocketmqServers) -> None:
+        """Raises StartError."""
+        self._on_stop(servers.stop)
+        try:
+            await servers.start()
+        except OSError as error:
+            raise _cannot_listen("listeners.rocketmq", error) from error
+
+    async def open_http(
+        self, listener: HttpListener, app: App, monitoring: WorkersMonitoring, visitors: Visitors | None
+    ) -> HttpServer:
+        """Raises StartError."""
+        from halfmoon.server.http import HttpServer  # prometheus-client costs start-up time, and few need it
+
+        wall_ms = app.parts[0].node.kernel.clock.wall_ms
+        tls = None if listener.tls is None else Tls("http", listener.tls, wall_ms)
+        http = HttpServer(app, tls=tls, visitors=visitors, monitored=monitoring)
+        http.reuse_port = True
+        bind = listener.bind._replace(port=self._plan.http)
+        try:
+            await http.start(bind)
+        except OSError as error:
+            raise _cannot_listen(bind, error) from error
+        self._on_stop(http.stop)
+        return http
+
+
+def _cannot_listen(where: object, error: OSError) -> StartError:
+    return StartError(f"cannot listen on {where}: {error.strerror or error}")

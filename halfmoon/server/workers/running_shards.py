@@ -1,0 +1,109 @@
+"""What drives the shards of a process, and what plugins give each of them, and the process.
+
+A plugin is loaded once for each shard, for its hooks about messages, and once for all the others (`plugin_hosts`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from halfmoon.core.timers import Timers
+from halfmoon.hooks.plugins import Plugins, load_plugins
+from halfmoon.plugins import BUILT_IN
+from halfmoon.server.deadlines import Deadlines
+from halfmoon.server.running import OnStop, Part, Running, ask_policies
+from halfmoon.server.waking import wake_in_turns
+from halfmoon.server.workers.catalog_news import ChangedInTime
+from halfmoon.server.workers.plugin_hosts import FrontHost, ShardHost
+from halfmoon.server.workers.tasks import failed, soon
+
+if TYPE_CHECKING:
+    from halfmoon.adapters.tcp.turns import Turns
+    from halfmoon.config.settings import Settings
+    from halfmoon.hooks.types import TopicChange
+    from halfmoon.server.workers.catalog import SharedCatalogDriver
+    from halfmoon.server.workers.open_shards import OpenShards
+
+logger = logging.getLogger("halfmoon.server")
+
+
+class RunningShards:
+    def __init__(
+        self,
+        settings: Settings,
+        shards: OpenShards,
+        plugins: Plugins,
+        driver: SharedCatalogDriver,
+        turns: Turns,
+        on_stop: OnStop,
+    ) -> None:
+        """`plugins`: those of the process."""
+        self._settings = settings
+        self._shards = shards
+        self._plugins = plugins
+        self._driver = driver
+        self._turns = turns
+        self._on_stop = on_stop
+        self._running: dict[int, Running] = {}
+
+    async def start(self, unset_configs: Collection[str], make: Callable[[], object]) -> None:
+        """`make`: in the first change of the shared catalog, what else is missing there. Raises StartError,
+        CatalogUnavailableError."""
+        shards, plugins, on_stop = self._shards, self._plugins, self._on_stop
+        front = shards.front
+        loop = asyncio.get_running_loop()
+        deadlines = self._deadlines(loop)
+        await self._driver.change(partial(shards.started, unset_configs, make))
+        counts: Counter[tuple[str, str]] = Counter()
+        hosts: dict[int, ShardHost] = {}
+        for number, node in shards.nodes.items():
+            of_shard = load_plugins(self._settings, BUILT_IN)
+            fs = shards.file_systems[number]
+            hosts[number] = ShardHost(node, fs.root, shards.wanted, counts)
+            self._running[number] = Running(node, fs, of_shard, hosts[number], loop, self._turns, on_stop)
+        front.administration.use(front.features.all)
+        deadlines.start()
+        on_stop(deadlines.stop)
+        self.ticker = next(iter(self._running.values())).ticker
+        self.ticker.every(self._settings.hold.check_interval_ms / 1000, shards.hold.check)
+        self.host = FrontHost(front, hosts, shards.plan.shards, shards.plan.path)
+        plugins.attach(self.host)
+        plugins.guard.runs_here()
+        on_stop(plugins.stopping)
+        await self._driver.change(self._tell_plugins)
+        front.administration.on_changed = self._topic_changed
+        shards.wanted.bind(self._driver, front.administration)
+        for running in self._running.values():
+            running.follow(on_stop)
+        ask_policies(shards.hold, plugins)
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        return [Part(running.node, running.ticker) for running in self._running.values()]
+
+    def _deadlines(self, loop: asyncio.AbstractEventLoop) -> Deadlines:
+        """Of what the shards have in common."""
+        shards = self._shards
+        timers = Timers()
+        timers.on_error = failed
+        shards.hold.on_deadline, shards.hold.on_error = timers.arm, failed
+        timers.add(shards.hold)
+        timers.add(ChangedInTime(shards.common_timers, self._driver))
+        shards.common_timers.on_deadline = timers.arm
+        wake_in_turns(shards.hold, self._turns)
+        return Deadlines(timers, shards.clock, loop)
+
+    def _tell_plugins(self) -> None:
+        """In a change: they may make topics."""
+        self._plugins.started()
+        for topic in self._shards.front.catalog.topics():
+            self._plugins.topic_changed(topic.name, "exists")
+
+    def _topic_changed(self, name: str, change: TopicChange) -> None:
+        if self._plugins.on_topic_changed:
+            soon(self._driver.change(lambda: self._plugins.topic_changed(name, change)))
