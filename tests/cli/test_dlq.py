@@ -13,7 +13,7 @@ from halfmoon.schema.group_topics import dead_letter_topic, retry_topic
 from halfmoon.services.keyindex.questions import Answer
 from halfmoon.testing import Broker
 from tests.cli.conftest import CommandLine
-from tests.clients.asking import ask, made
+from tests.clients.asking import ask, leader_of, made
 
 
 @pytest.fixture(scope="session")
@@ -108,7 +108,7 @@ def test_only_those_that_are_still_there_count(broker_cli: CommandLine, group: s
     broker_cli.ok("dlq", "replay", group, "--to-offset", "1")
     gone = [made(21, "DeleteRecordsTopic.DeleteRecordsPartition", partition_index=0, offset=1)]
     topics = [made(21, "DeleteRecordsTopic", name=dead, partitions=gone)]
-    (topic,) = ask(bootstrap_servers, 21, 2, topics=topics, timeout_ms=10_000).topics
+    (topic,) = ask(leader_of(bootstrap_servers, dead, 0), 21, 2, topics=topics, timeout_ms=10_000).topics
     assert topic.partitions[0].error_code == 0
     (row,) = broker_cli.ok("dlq", "list", group, "-o", "json").json()
     assert (row["dead_letters"], row["replayed"]) == (2, 1)

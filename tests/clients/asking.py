@@ -10,6 +10,9 @@ from halfmoon.adapters.kafka.protocol import REQUESTS
 from tests.kafka_messages import read_answer, request_bytes
 
 
+METADATA = 3
+
+
 def ask(servers: str, key: int, version: int, /, **fields: Any) -> Any:
     """The answer to one request."""
     host, _, port = servers.rpartition(":")
@@ -26,3 +29,12 @@ def made(key: int, path: str, /, **fields: Any) -> Any:
     for name in path.split("."):
         found = getattr(found, name)
     return found(**fields)
+
+
+def leader_of(servers: str, topic: str, partition: int) -> str:
+    """The address of the node that leads a partition."""
+    wanted = made(METADATA, "MetadataRequestTopic", name=topic)
+    answer = ask(servers, METADATA, 12, topics=[wanted], allow_auto_topic_creation=False)
+    nodes = {node.node_id: f"{node.host}:{node.port}" for node in answer.brokers}
+    (leader,) = (each.leader_id for each in answer.topics[0].partitions if each.partition_index == partition)
+    return nodes[leader]
