@@ -137,7 +137,7 @@ class Brokers:
         said = dict(word.split("=", 1) for word in line.split()[1:])
         broker.bootstrap, broker.http, broker.namesrv = said["kafka"], said.get("http"), said.get("namesrv", "")
         with wire.Connection(broker.bootstrap) as connection:
-            assert wire.brokers_in(connection.ask(wire.metadata([]))) == 1
+            assert wire.brokers_in(connection.ask(wire.metadata([]))) == int(said.get("workers", 1))
         broker.ready_ms = (time.perf_counter() - begun) * 1e3
         return broker
 

@@ -1,10 +1,10 @@
 /* Sends requests that were made before, with so many in the air.
  *
- *     ask HOST PORT FRAMES IN_FLIGHT REQUESTS [CONNECTIONS]
+ *     ask HOST PORT FRAMES IN_FLIGHT REQUESTS [CONNECTIONS [together]]
  *
  * FRAMES: a file of whole requests, each its size, its header, its body: Produce before version 9 with acks 1, Fetch 11, or
  * OffsetCommit 2, of one partition. They are sent one after the other, over and over, each on the next connection (one,
- * or at least IN_FLIGHT). Only their correlation ids are changed. An answer with an error ends the program. Written to
+ * or at least IN_FLIGHT; `together`: with one connection, all that may be sent leave in one call). Only their correlation ids are changed. An answer with an error ends the program. Written to
  * stdout: {"requests_s", "p50_us", "p99_us"}, from the return of send() to the answer.
  */
 #define _GNU_SOURCE
@@ -70,6 +70,7 @@ static int by_size(const void *one, const void *other) {
 
 int main(int count, char **words) {
     if (count < 6) { fprintf(stderr, "usage: ask HOST PORT FRAMES IN_FLIGHT REQUESTS [CONNECTIONS]\n"); return 2; }
+    int together = count > 7 && !strcmp(words[7], "together");
     int in_flight = atoi(words[4]), requests = atoi(words[5]), connections = count > 6 ? atoi(words[6]) : 1;
     if (in_flight < 1 || in_flight > MOST_IN_FLIGHT || requests < in_flight) { fprintf(stderr, "IN_FLIGHT\n"); return 2; }
     if (connections != 1 && connections < in_flight) { fprintf(stderr, "CONNECTIONS\n"); return 2; }
@@ -89,20 +90,27 @@ int main(int count, char **words) {
     for (int number = 0; number < connections; number++) fds[number] = connected(&address);
 
     double *took_us = malloc(requests * sizeof *took_us), sent_us[MOST_IN_FLIGHT];
-    static char received[1 << 20];
+    static char received[1 << 20], leaving[1 << 20];
     size_t held = 0;
     int sent = 0, answered = 0;
     double begun_us = now_us();
     while (answered < requests) {
+        size_t full = 0;
         while (sent < requests && sent - answered < in_flight) {
             uint32_t correlation = htonl(sent);
             memcpy(frame + CORRELATION_AT, &correlation, 4);
             size_t whole = 4 + int32_at(frame);
-            send_all(fds[sent % connections], frame, whole);
+            if (!together) send_all(fds[sent % connections], frame, whole);
+            else {
+                if (full + whole > sizeof leaving) { send_all(fds[0], leaving, full); full = 0; }
+                memcpy(leaving + full, frame, whole);
+                full += whole;
+            }
             sent_us[sent++ % MOST_IN_FLIGHT] = now_us();
             frame += whole;
             if (frame == frames + size) frame = frames;
         }
+        if (full) send_all(fds[0], leaving, full);
         /* Of several connections, no two requests in the air are on one: what comes belongs to the oldest. */
         ssize_t got = recv(fds[answered % connections], received + held, sizeof received - held, 0);
         if (got <= 0) fail("recv");
