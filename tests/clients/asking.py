@@ -9,7 +9,6 @@ from typing import Any
 from halfmoon.adapters.kafka.protocol import REQUESTS
 from tests.kafka_messages import read_answer, request_bytes
 
-
 METADATA = 3
 
 
