@@ -292,7 +292,6 @@ class _Import:
             raise
         try:
             assert kernel.report.clean and kernel.log.end == end
-            kernel.log.reusable_from = end
             kernel.begin()
             for nth, record in enumerate(division.records(number, end, kernel.catalog, state), 1):
                 kernel.appender.append_control(record)

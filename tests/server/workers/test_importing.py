@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from halfmoon.adapters.kafka.shard_messages import in_time
+from halfmoon.cluster.placement import coordinator_of
 from halfmoon.core.append_types import Piece
 from halfmoon.core.catalog.topics import RemotePartition
 from halfmoon.core.records.batches import parse_header
@@ -21,8 +22,11 @@ from halfmoon.plugins.store.delay.delays import LEVEL_TOPIC, TIMER_TOPIC
 from halfmoon.plugins.store.transaction.half_messages import END_TOPIC, HALF_TOPIC
 from halfmoon.schema import control
 from halfmoon.schema.provenance import Provenance, SentBack, SourceRun
+from halfmoon.schema.readable_topics import AUDIT_TOPIC
 from halfmoon.schema.shards import OWN_PRODUCERS_BITS
+from halfmoon.schema.snapshot import EMPTY
 from halfmoon.server.workers.importing import BEFORE, MADE, Imported, import_directory
+from halfmoon.services.internal_topics.state import OFFSETS_TOPIC
 from halfmoon.services.keyindex.questions import Trace, everything
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, batch, partition_of, read_all, relay, turn
@@ -80,7 +84,12 @@ def fill(broker: BareNode, clock: VirtualClock) -> Before:
         found.half[value] = topic, index
     relay(broker)
     groups(broker)
+    broker.create_topic(OFFSETS_TOPIC, 50, {"cleanup.policy": "compact"}, internal=True)
+    relay(broker)
+    broker.create_topic(AUDIT_TOPIC, 1, internal=True)
+    send(broker, AUDIT_TOPIC, (b"{}", {}))
     transactions(broker)
+    unwritten(broker)
     broker.append_control(control.ResourceConfigsSet("group", "g0", {"consumer.session.timeout.ms": "46000"}))
     broker.append_control(control.QuotasSet([("user", "alice")], {"producer_byte_rate": 5_000_000.0}))
     broker.append_control(control.AclsChanged([control.AclRule(2, "orders", 3, "User:alice", "*", 3, 3)], []))
@@ -88,7 +97,7 @@ def fill(broker: BareNode, clock: VirtualClock) -> Before:
     token = control.DelegationToken("t", "User:alice", "User:alice", [], 1, 1 << 50, 1 << 50)
     broker.append_control(control.TokensChanged([token], []))
     relay(broker)
-    found.records = records_of({0: broker})
+    found.records = {place: rows for place, rows in records_of({0: broker}).items() if place[0] != OFFSETS_TOPIC}
     found.generation = broker.generation
     return found
 
@@ -126,6 +135,14 @@ def transactions(broker: BareNode) -> None:
         turn(broker)
 
 
+def unwritten(broker: BareNode) -> None:
+    """Something is left to be written into Kafka's internal topic."""
+    turn(broker)
+    number = partition_of(broker, "orders").topic.number
+    broker.append_control(control.OffsetsCommitted("left", [(number, 0, control.Committed(1, -1, "", 1))]))
+    assert broker.state.internal_topics.unwritten
+
+
 @pytest.fixture
 def clock() -> VirtualClock:
     return VirtualClock()
@@ -143,6 +160,9 @@ def before(folder: Path, clock: VirtualClock) -> Before:
     found.next_topic = broker.catalog.next_topic_number
     found.next_producer = broker.catalog.next_producer_id
     broker.close()
+    (folder / "plugins" / "follower").mkdir(parents=True)
+    (folder / "plugins" / "follower" / "mine.position").write_bytes(b"how far it has come")
+    (folder / "plugins" / "follower" / "own.txt").write_text("stays")
     return found
 
 
@@ -197,7 +217,8 @@ def test_groups_are_where_they_are_coordinated(shards: Shards) -> None:
     number = shards.shared.catalog.by_name["orders"].number
     for at, node in shards.nodes.items():
         groups = node.state.groups.offsets
-        assert list(groups) == [GROUPS[at]]
+        assert [name for name in groups if name != "left"] == [GROUPS[at]]
+        assert ("left" in groups) == (at == coordinator_of("left", SHARDS))
         assert [groups[GROUPS[at]][number, index].offset for index in range(7)] == [10 + at] * 7
         nacked = node.state.nacked.nacked
         assert list(nacked) == [GROUPS[at]]
@@ -262,10 +283,36 @@ def test_numbers_given_out_later_collide_with_nothing(shards: Shards, before: Be
     assert catalog.next_queue_number > max(queues)
 
 
+def test_internal_topics_that_clients_read(shards: Shards, before: Before) -> None:
+    """Kafka's go, and are made anew when somebody asks; of that of audit each shard has a partition."""
+    catalog = shards.shared.catalog
+    assert catalog.topic(OFFSETS_TOPIC) is None
+    for number, node in shards.nodes.items():
+        assert node.topic(OFFSETS_TOPIC) is None
+        assert node.state.internal_topics.unwritten == {}
+        assert [partition.index for partition in node.topic(AUDIT_TOPIC).here()] == [number]
+    assert read_all(shards.nodes[0], AUDIT_TOPIC) == before.records[AUDIT_TOPIC, 0]
+    shards.relay()
+    assert [node.relays.problems() for node in shards.nodes.values()] == [[]] * SHARDS
+
+
+def test_what_is_beside_the_log(folder: Path, imported: Imported) -> None:
+    assert (folder / "node.key").exists()
+    assert (folder / "plugins" / "follower" / "own.txt").read_text() == "stays"
+    for number in range(SHARDS):
+        shard = folder / f"shard-{number:02}"
+        assert (shard / "plugins" / "follower" / "mine.position").read_bytes() == b"how far it has come"
+        assert not (shard / "plugins" / "follower" / "own.txt").exists()
+        assert not (shard / "node.key").exists()
+    exposed = OsFileSystem(folder).exposed()
+    assert exposed is None or exposed.endswith("own.txt"), "messages are their owner's alone"
+
+
 def test_what_administrators_set_is_shared(shards: Shards) -> None:
     common = shards.common
     assert common.configs.overrides("group", "g0") == {"consumer.session.timeout.ms": "46000"}
     assert list(common.credentials.users) == ["alice"]
+    assert all(bytes(slot) == bytes(EMPTY) for slot in shards.shared.catalog.unowned.values()), "what is the shards'"
     for node in shards.nodes.values():
         assert node.state.credentials.users == {}
         assert node.state.configs.configs == {}
