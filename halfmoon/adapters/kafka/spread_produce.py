@@ -103,11 +103,14 @@ def _together(ctx: Context, request: ProduceBody, answers: Sequence[object], hea
 
 
 def _not_heard(results: Results, key: str | bytes, index: int) -> None:
-    """Not all shards have heard of a batch: its client sends it again."""
+    """Not all shards have heard of a batch: its client sends it again. What its own shard has refused stays so: the
+    others say the same of it."""
     error = BrokerError(Fault.NOT_ENOUGH_REPLICAS, "not all shards can be reached now")
     for topic, stored in results:
         if topic == key:
-            stored[:] = [refused(each.index, error) if each.index == index else each for each in stored]
+            stored[:] = [
+                refused(index, error) if each.index == index and not each.error_code else each for each in stored
+            ]
 
 
 def _parts(homes: Homes, ctx: Context, request: ProduceBody) -> list[Part]:

@@ -16,7 +16,7 @@ from halfmoon.cluster.messages import HearBatch
 from halfmoon.core.records.batch_header import parse_header
 from halfmoon.core.records.batches import build_batch, iter_records
 
-NOT_ENOUGH_REPLICAS, CORRUPT = 19, 2
+NOT_ENOUGH_REPLICAS, CORRUPT, INVALID_RECORD = 19, 2, 87
 
 
 @pytest.fixture
@@ -114,3 +114,12 @@ def test_without_acknowledgement_they_hear_of_it_too(two: TwoProcesses, answered
     two.turn()
     assert client.frames() == []
     assert ends(two) == [1] * SHARDS
+
+
+def test_what_all_shards_refuse_is_refused_and_not_sent_again(two: TwoProcesses, answered: None) -> None:
+    topic = two.rigs[0].front.catalog.by_name["heard"]
+    two.change(lambda: two.rigs[0].front.administration.alter_configs(topic, {"cleanup.policy": "compact"}))
+    client = produce(two, "heard", 1, batch(b"without a key"))
+    two.turn()
+    assert code(client) == INVALID_RECORD
+    assert ends(two) == [0] * SHARDS
