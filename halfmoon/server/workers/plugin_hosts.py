@@ -38,7 +38,7 @@ class ShardHost(Host):
     def _partition(self, topic: str, index: int) -> Partition:
         found = super()._partition(topic, index)
         if self._kernel.owners.owner_of(found) != self._kernel.node_id or found not in found.topic.here():
-            raise BrokerError(Fault.NOT_LEADER_OR_FOLLOWER, f"{found!r} lies in another shard")
+            raise BrokerError(Fault.NOT_LEADER_OR_FOLLOWER, f"{found!r} is located in another shard")
         return found
 
 
