@@ -148,9 +148,23 @@ class _Import:
             )
         segments = [start for start, _ in list_segments(self._fs) if start < end]
         self._check_room(end - segments[-1], head)
+        try:
+            self._make_all(segments[-1], end, division)
+        except (OSError, HalfmoonError):
+            with contextlib.suppress(OSError):
+                self._clear()  # its links would keep what expires
+            raise
+        self._fs.rename(f"{MADE}/{CATALOG}", CATALOG)
+        self._fs.sync_directory("")
+        _put_aside(self._fs)
+        topics = len(division.shared.catalog.by_number)
+        return Imported(self._meta.cluster_id, self._shards, topics, len(segments), transactions, ids)
+
+    def _make_all(self, last: int, end: int, division: Division) -> None:
+        """Everything, but that it is not true yet. `last`: where the last segment begins."""
         self._fs.make_directory(MADE)
         self._fs.sync_directory("")
-        links = [self._last(segments[-1], end), *self._linked(segments[-1])]
+        links = [self._last(last, end), *self._linked(last)]
         for number in range(self._shards):
             self._make(number, links, end, division)
             self._progress(number + 1, self._shards)
@@ -159,11 +173,6 @@ class _Import:
         for number in range(self._shards):
             self._fs.rename(f"{MADE}/{shard_folder(Path(), number)}", str(shard_folder(Path(), number)))
         self._fs.sync_directory("")
-        self._fs.rename(f"{MADE}/{CATALOG}", CATALOG)
-        self._fs.sync_directory("")
-        _put_aside(self._fs)
-        topics = len(division.shared.catalog.by_number)
-        return Imported(self._meta.cluster_id, self._shards, topics, len(segments), transactions, ids)
 
     # -- before --------------------------------------------------------------------------------------------------------
 

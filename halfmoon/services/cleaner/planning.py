@@ -246,7 +246,8 @@ class Planner:
     # -- emptying ----------------------------------------------------------------------------------------------------
 
     def _emptying(self, published: int) -> Found:
-        """Of the oldest segments, as many as are mostly dead together."""
+        """Of the oldest segments, as many as are mostly dead together. Of those that other logs have, too, what lies
+        elsewhere does not count: each log would copy its part of all of it."""
         log, indexes = self._log, self._housekeeping.indexes
         min_dead_ratio = self._live.current.log.cleaner.min_dead_ratio
         state: tuple[int, int, int, int] | None
@@ -261,6 +262,7 @@ class Planner:
             if looked > LOOKED_AT and size >= FEWEST_SEGMENTS * log.segment_bytes:
                 break
             covered = segment.start
+            own, is_shared = 0, segment.start < log.reusable_from
             for file in indexes.between(segment.start, segment.end):
                 looked += len(file.runs)
                 if file.start != covered:
@@ -271,13 +273,15 @@ class Planner:
                     if left is not None:
                         live += _size(left)
                         ends[key] = left.end_offset
+                    if is_shared and self._catalog.partition(*key) is not None:
+                        own += _size(run)
                     if nth % SLICE == SLICE - 1:
                         yield
                 yield
             if covered != segment.end:  # it is not indexed yet
                 state = None
                 break
-            size += segment.size
+            size += own if is_shared else segment.size
             if size - live >= min_dead_ratio * size and size - live >= log.segment_bytes:
                 taken |= ends
                 ends = {}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -395,6 +398,47 @@ def test_what_is_dead_in_each_shard_goes(folder: Path, shards: Shards, clock: Vi
         assert node.log._spare is None
 
 
+def test_each_shard_copies_what_lives_where_most_of_its_own_is_dead(shards: Shards, clock: VirtualClock) -> None:
+    """Of a segment most is always dead for a shard. If each copied its part, all of it would be copied."""
+    for node in shards.nodes.values():
+        clean(node, clock)
+        assert cleaned(node) == {"keyed"}
+        before = node.log.start
+        for topic in node.catalog.topics():
+            for partition in topic.here():
+                if topic.name != "indexed" and partition.pending is None and partition.high_watermark:
+                    move = (topic.number, partition.index, partition.high_watermark)
+                    node.append_control(control.StartOffsetsMoved([move]))
+        node.create_topic("more", 1, internal=True)  # so that it is looked at again
+        relay(node)
+        values = {place: rows for place, rows in records_of({0: node}).items() if rows}
+        for _ in range(3):
+            relay(node)
+            clean(node, clock)
+        assert "indexed" in cleaned(node)
+        assert node.log.start > before
+        assert {place: rows for place, rows in records_of({0: node}).items() if rows} == values
+
+
+def cleaned(node: BareNode) -> set[str]:
+    """Topics of which something stands in compacted segments."""
+    return {partition.topic.name for partition in node.catalog.partitions() if partition.cleaned}
+
+
+def test_compaction_goes_on(shards: Shards, clock: VirtualClock) -> None:
+    for index in range(4):
+        node = shards.at("keyed", index)
+        before = read_all(node, "keyed", index)
+        for number in range(30):
+            put(node, "keyed", (b"k%d" % (number % 2), b"new %d" % number), index=index)
+            relay(node)
+        clean(node, clock)
+        found = read_all(node, "keyed", index)
+        assert found[-1][1] == b"new 29"
+        assert len(found) < len(before) + 30
+        assert b"new 0" not in [value for _, value in found]
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
@@ -441,6 +485,34 @@ def test_a_damaged_log_is_refused(folder: Path, before: Before) -> None:
 def test_too_little_disk_is_refused(folder: Path, before: Before, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OsFileSystem, "free_bytes", lambda _: 1 << 20)
     assert "1 MiB are free" in refusal(folder)
+
+
+@pytest.mark.parametrize("name", ["link", "fsync"])
+def test_an_import_that_fails_leaves_nothing(
+    folder: Path, before: Before, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    call, calls = getattr(os, name), 0
+
+    def failing(*given: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 40:
+            raise OSError(errno.EXDEV, "another file system")
+        call(*given)
+
+    monkeypatch.setattr(os, name, failing)
+    with pytest.raises(StartError, match="another file system|could not be written"):
+        import_directory(folder, SHARDS, clock=clock)
+    assert not list(folder.glob("shard-*"))
+    assert not (folder / MADE).exists()
+    assert not (folder / "catalog.sqlite").exists()
+    broker = open_one(folder, clock)
+    found = records_of({0: broker})
+    assert {place: rows for place, rows in found.items() if place[0] != OFFSETS_TOPIC} == {
+        place: found[place] for place in before.records
+    }
+    broker.close()
+    assert import_directory(folder, SHARDS, clock=clock) is not None
 
 
 def test_an_import_of_all_shards_there_are(folder: Path, clock: VirtualClock) -> None:
