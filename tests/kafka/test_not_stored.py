@@ -22,6 +22,8 @@ from halfmoon.kafka import Nack, NotStoredError, Sent, TransactionalOutbox
 DAYS_60_MS = 60 * 86_400_000
 """More than the broker's `max_delay` of 40 days."""
 RECORD: Any = SimpleNamespace(topic="orders", partition=0, offset=7, key=b"k", value=b"v", headers=())
+BEFORE: Any = SimpleNamespace(topic="orders", partition=0, offset=6, key=b"k", value=b"v", headers=())
+"""Another one, since what is handed back twice counts once, and a shard cannot know that there is none at that offset."""
 LONG = "n" * 2_000
 """The broker takes names of up to 1,000 bytes."""
 BLOCKING = ["confluent-kafka", "kafka-python"]
@@ -117,7 +119,7 @@ def test_aiokafka(broker: halfmoon.testing.Broker) -> None:
         producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers)
         nack, outbox = Nack("aio", producer), TransactionalOutbox("aio", producer)
         async with producer:
-            await nack(RECORD)
+            await nack(BEFORE)
             with pytest.raises(NotStoredError, match="the negative acknowledgement of orders/0/7"):
                 await nack(RECORD, delay_ms=DAYS_60_MS)
             nack(RECORD, delay_ms=DAYS_60_MS)  # nobody awaits it
