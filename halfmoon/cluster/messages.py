@@ -36,6 +36,14 @@ class CatalogChanged(Question, frozen=True, tag="catalog"):
     version: int
 
 
+class QuotasUsed(Question, frozen=True, tag="quotas"):
+    """To a process: what clients have used of quotas in another one. Answered with Done; nobody waits for it."""
+
+    process: int
+    uses: list[tuple[str, str | None, str | None]]
+    """As of services/quotas/elsewhere.Use."""
+
+
 class AskHealth(Question, frozen=True, tag="health"):
     """To a process."""
 

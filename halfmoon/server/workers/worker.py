@@ -50,6 +50,7 @@ from halfmoon.server.workers.homes import LocalShards
 from halfmoon.server.workers.links import Links
 from halfmoon.server.workers.monitoring import WorkersMonitoring
 from halfmoon.server.workers.open_shards import OpenShards
+from halfmoon.server.workers.quota_news import EVERY_S, QuotaNews
 from halfmoon.server.workers.running_shards import RunningShards
 from halfmoon.server.workers.shares import finder, join_shares, share_answers
 from halfmoon.server.workers.tasks import in_thread
@@ -72,6 +73,8 @@ logger = logging.getLogger("halfmoon.server")
 
 class Worker:
     """In the running event loop. `start` and `stop` once each."""
+
+    _quota_news: QuotaNews
 
     def __init__(
         self,
@@ -153,6 +156,7 @@ class Worker:
         await self.running.start(self._unset_configs, self._make_what_is_missing)
         self.ticker, self.plugin_host = self.running.ticker, self.running.host
         self.ticker.every(LOOK_S, self.tls_files.look)
+        self.ticker.every(EVERY_S, self._quota_news.turn)
         self.loop_lag = LoopLag(loop)
         self.loop_lag.start()
         on_stop(self.loop_lag.stop)
@@ -213,7 +217,10 @@ class Worker:
             )  # fmt: skip
         self._inboxes = inboxes
         self.monitoring = WorkersMonitoring(self, self.links)
-        inboxes[PROCESS] = inbox = Inbox({CatalogChanged: self.news.heard}, self.monitoring.answers())
+        self._quota_news = QuotaNews(shards.common.quotas, self.links, shards.clock, plan.worker)
+        inboxes[PROCESS] = inbox = Inbox(
+            {CatalogChanged: self.news.heard}, self.monitoring.answers(), self._quota_news.answers()
+        )
         self.answer = inbox.answer
 
     def _answering_services(self) -> Services:

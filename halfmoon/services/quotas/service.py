@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import isinf
 from typing import NamedTuple, TypeVar
@@ -36,6 +36,7 @@ from halfmoon.core.live import Live
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.control import QuotasSet
 from halfmoon.services.quotas import metrics
+from halfmoon.services.quotas.elsewhere import Use, UsedElsewhere
 from halfmoon.services.quotas.rates import Rate, TokenBucket
 from halfmoon.services.quotas.state import Entity, QuotasState
 
@@ -161,6 +162,8 @@ class Quotas:
         """Answers that told a client to wait (for addresses: connections closed), by key."""
         self.throttled_ms: Counter[str] = Counter()
         """For how long altogether."""
+        self.elsewhere: UsedElsewhere | None = None
+        """Where other processes share the quotas."""
         self._limits: dict[str, dict[_Key, float]] = {}
         self._addresses: dict[str, float] = {}
         self._rates: Meters[Rate] = OrderedDict()
@@ -241,8 +244,19 @@ class Quotas:
             ((None, _DEFAULT), of_client),
         ):
             if place in limits and (client_id or counted[1] is None):
-                return limits[place], counted
+                return self._own_part(key, limits[place], counted), counted
         return None
+
+    def _own_part(self, key: str, bound: float, counted: _Key) -> float:
+        """Of a quota that other processes share."""
+        if self.elsewhere is None or key == REQUEST_TIME:  # of the time that one process has
+            return bound
+        return bound / self.elsewhere.parts((key, *counted), self._clock.mono_ms())
+
+    def in_use(self, within_ms: int) -> list[Use]:
+        """What was used of late, in the order of its last use."""
+        since_ms = self._clock.mono_ms() - within_ms
+        return [*_used_since(self._rates, since_ms), *_used_since(self._buckets, since_ms)]
 
     def record(self, key: str, client_id: str, value: float, user: str = ANONYMOUS) -> int:
         """A client has used `value` of a quota; how many ms it has to wait now."""
@@ -300,6 +314,7 @@ class Quotas:
         if bound is None:
             return 0
         now_ms = self._clock.mono_ms()
+        bound = self._own_part(CONNECTIONS, bound, (None, address))
         rate = self._rate(CONNECTIONS, (None, address))
         rate.record(1, now_ms)
         wait_ms = rate.throttle_ms(bound, now_ms)
@@ -341,6 +356,14 @@ class ThrottledError(BrokerError):
 def _part(parts: Mapping[str, str | None], kind: str) -> str | None:
     """One part of a key."""
     return (parts[kind] or _DEFAULT) if kind in parts else None
+
+
+def _used_since(meters: Meters[MeterT], since_ms: int) -> Iterator[Use]:
+    for used, meter in reversed(meters.items()):
+        if meter.idle_since_ms() < since_ms:
+            return
+        key, (user, client_id) = used
+        yield key, user, client_id
 
 
 def _used(meters: Meters[MeterT], key: tuple[str, _Key]) -> MeterT | None:
