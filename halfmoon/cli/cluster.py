@@ -55,5 +55,7 @@ def import_(
         output.line("the shards were made before; what was left to be moved is moved now")
     else:
         output.facts(msgspec.to_builtins(made))
+        if made.least_workers > 1:
+            output.note(f"halfmoon: there are many files: begin with at least {made.least_workers} workers")
     output.note(f"halfmoon: serve it with --workers N. You may delete {before}: it takes disk once messages expire")
     return 0

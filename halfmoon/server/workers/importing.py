@@ -42,7 +42,7 @@ from halfmoon.core.storage import bounds, index
 from halfmoon.core.storage.files import OsFileSystem, read_file, write_all, write_file
 from halfmoon.core.storage.local import shard_storage
 from halfmoon.core.storage.log_files import FOLDER, list_segments, segment_path
-from halfmoon.errors import BrokerError, HalfmoonError, StartError
+from halfmoon.errors import HalfmoonError, StartError
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.schema import control
@@ -65,6 +65,8 @@ _MOVED = (
     key_file.FOLDER, clean_files.FOLDER,
 )  # fmt: skip
 """The files of one process. The first one first: without it no program takes the rest for a data directory."""
+MOST_MAPPED = 50_000
+"""Files of one process; Linux allows 65,530 unless told otherwise (vm.max_map_count)."""
 _COPY_BYTES = 16 << 20
 _FLUSHED = 10_000
 """Control records between two flushes."""
@@ -87,6 +89,8 @@ class Imported(Struct):
     """That were not ended, and are aborted."""
     transactional_ids: int
     """That are forgotten: their producers get new ids."""
+    least_workers: int
+    """With fewer, one process would have more files mapped than systems let it."""
 
 
 def import_directory(
@@ -127,10 +131,8 @@ class _Import:
             {
                 "node": {"id": self._meta.node_id, "data_dir": str(fs.root)},
                 "log": {"segment_bytes": SEGMENT, "low_disk_bytes": 0},
-            },
-            {},
-            {},
-        )
+            }, {}, {},
+        )  # fmt: skip
         self._table = topic_configs((), load_plugins(self._settings, BUILT_IN).topic_configs)
 
     def run(self) -> Imported:
@@ -149,7 +151,7 @@ class _Import:
         segments = [start for start, _ in list_segments(self._fs) if start < end]
         self._check_room(end - segments[-1], head)
         try:
-            self._make_all(segments[-1], end, division)
+            links = self._make_all(segments[-1], end, division)
         except (OSError, HalfmoonError):
             with contextlib.suppress(OSError):
                 self._clear()  # its links would keep what expires
@@ -158,10 +160,12 @@ class _Import:
         self._fs.sync_directory("")
         _put_aside(self._fs)
         topics = len(division.shared.catalog.by_number)
-        return Imported(self._meta.cluster_id, self._shards, topics, len(segments), transactions, ids)
+        least = -(-self._shards * links // MOST_MAPPED)
+        return Imported(self._meta.cluster_id, self._shards, topics, len(segments), transactions, ids, least)
 
-    def _make_all(self, last: int, end: int, division: Division) -> None:
-        """Everything, but that it is not true yet. `last`: where the last segment begins."""
+    def _make_all(self, last: int, end: int, division: Division) -> int:
+        """Everything, but that it is not true yet; how many files each shard has. `last`: where the last segment
+        begins."""
         self._fs.make_directory(MADE)
         self._fs.sync_directory("")
         links = [self._last(last, end), *self._linked(last)]
@@ -173,6 +177,7 @@ class _Import:
         for number in range(self._shards):
             self._fs.rename(f"{MADE}/{shard_folder(Path(), number)}", str(shard_folder(Path(), number)))
         self._fs.sync_directory("")
+        return len(links)
 
     # -- before --------------------------------------------------------------------------------------------------------
 
@@ -389,7 +394,7 @@ def _put_aside(fs: OsFileSystem) -> None:
 def _translated() -> Iterator[None]:
     try:
         yield
-    except (StartError, OSError):
+    except StartError:
         raise
-    except (BrokerError, HalfmoonError) as error:
+    except HalfmoonError as error:
         raise StartError(str(error)) from error

@@ -76,6 +76,8 @@ def fill(broker: BareNode, clock: VirtualClock) -> Before:
         send(broker, "gone", (b"gone", {}), index=number % 3)
         relay(broker)
     clean(broker, clock)
+    for index in range(8):
+        send(broker, "orders", (b"once", {}), index=index, producer_id=9, producer_epoch=0, base_sequence=0)
     broker.delete_topic(broker.topic("gone"))
     for number in range(24):
         value, topic, index = b"late%d" % number, "orders", number % 8
@@ -332,6 +334,31 @@ def test_own_topics_stay_with_each_shard(folder: Path, shards: Shards, clock: Vi
     relay(at)
     pass_ms(at, clock, 61_000)
     assert b"later" in [value for _, value in read_all(at, "orders", 5)]
+
+
+def test_views_go_on_where_they_were(shards: Shards, before: Before) -> None:
+    for index in range(8):
+        node = shards.at("orders", index)
+        send(node, "orders", (b"a new", {}), (b"b new", {}), index=index)
+        relay(node)
+        seen = [value for _, value in read_all(node, "orders.a", index)]
+        # What the transactions were, it sees when they are ended.
+        known = [value for _, value in before.records.get(("orders.a", index), [])]
+        assert seen[: len(known)] == known
+        assert seen.count(b"a new") == 1
+        assert b"b new" not in seen
+        assert len(seen) == len(set(seen))
+
+
+def test_a_producer_that_goes_on_is_known(shards: Shards) -> None:
+    """It sends again what it does not know to be acknowledged, and then what follows."""
+    for index in range(8):
+        node = shards.at("orders", index)
+        rows = read_all(node, "orders", index)
+        (offset,) = [offset for offset, value in rows if value == b"once"]
+        fields = {"index": index, "producer_id": 9, "producer_epoch": 0}
+        assert send(node, "orders", (b"once", {}), base_sequence=0, **fields) == offset
+        assert send(node, "orders", (b"next", {}), base_sequence=1, **fields) == rows[-1][0] + 1
 
 
 def test_messages_are_found_once_and_their_history_is_told_once(shards: Shards) -> None:
