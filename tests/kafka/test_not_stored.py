@@ -23,7 +23,7 @@ DAYS_60_MS = 60 * 86_400_000
 """More than the broker's `max_delay` of 40 days."""
 RECORD: Any = SimpleNamespace(topic="orders", partition=0, offset=7, key=b"k", value=b"v", headers=())
 BEFORE: Any = SimpleNamespace(topic="orders", partition=0, offset=6, key=b"k", value=b"v", headers=())
-"""Another one, since what is handed back twice counts once, and a shard cannot know that there is none at that offset."""
+"""Another one: what is handed back twice counts once, and a shard cannot know that there is none at that offset."""
 LONG = "n" * 2_000
 """The broker takes names of up to 1,000 bytes."""
 BLOCKING = ["confluent-kafka", "kafka-python"]
