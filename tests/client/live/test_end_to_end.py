@@ -26,6 +26,7 @@ from halfmoon.client import (
     TransactionState,
     by_hash,
 )
+from tests import several_workers
 from tests.client.live.conftest import Live, until
 
 
@@ -37,8 +38,9 @@ def numbers(bodies: Sequence[bytes]) -> list[int]:
     return sorted(int(body) for body in bodies)
 
 
-def owned(consumer: Any, topic: str) -> list[int]:
-    return sorted(queue.queue_id for queue in consumer.queues if queue.topic == topic)
+def owned(consumer: Any, topic: str) -> list[tuple[str, int]]:
+    """By broker and number."""
+    return sorted((queue.broker, queue.queue_id) for queue in consumer.queues if queue.topic == topic)
 
 
 def shared(consumers: Sequence[Any], topic: str) -> bool:
@@ -46,8 +48,10 @@ def shared(consumers: Sequence[Any], topic: str) -> bool:
     some for a moment that others have."""
     for _ in range(2):
         found = [owned(consumer, topic) for consumer in consumers]
-        if not all(found) or sorted(queue for each in found for queue in each) != [0, 1, 2, 3]:
+        queues = sorted(queue for each in found for queue in each)
+        if not all(found) or len(queues) != 4 or len(set(queues)) != 4:
             return False
+        assert several_workers.WORKERS or [number for _, number in queues] == [0, 1, 2, 3]
         time.sleep(0.3)
     return True
 
