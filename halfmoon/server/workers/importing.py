@@ -193,7 +193,7 @@ class _Import:
         for name in (FOLDER, index.FOLDER, key_file.FOLDER, clean_files.FOLDER):
             folder = self._root / name
             if folder.exists() and folder.stat().st_dev != device:
-                raise StartError(f"{name} lies on another file system: an import links files, and cannot do so there")
+                raise StartError(f"{name} is on another file system: an import links files, and cannot do so there")
 
     def _clear(self) -> None:
         """Remove what an import has left that did not come to its end. What says that it did not, last."""
