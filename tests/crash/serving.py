@@ -29,10 +29,10 @@ def listens(port: int) -> bool:
 class Serving:
     """`halfmoon serve`. What it logs goes to the file `log` in `folder`."""
 
-    def __init__(self, folder: Path, **settings: str) -> None:
-        """`settings`: as in the environment, `log_flush="interval"`."""
+    def __init__(self, folder: Path, port: int = 0, **settings: str) -> None:
+        """`port`: 0 is any. `settings`: as in the environment, `log_flush="interval"`."""
         self.folder = folder
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address = f"127.0.0.1:{port or free_port()}"
         self._environment = {
             **os.environ,
             "HALFMOON_LOG_SEGMENT_BYTES": "4MiB",
@@ -41,9 +41,9 @@ class Serving:
         }
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Returns when it is ready."""
-        command = [sys.executable, "-m", "halfmoon", "serve", "--kafka", self.address, "--data-dir"]
+    def start(self, *more: str) -> None:
+        """Returns when it is ready. `more`: of the command line."""
+        command = [sys.executable, "-m", "halfmoon", "serve", *more, "--kafka", self.address, "--data-dir"]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, str(self.folder / "data")], env=self._environment, stdout=subprocess.PIPE, stderr=log

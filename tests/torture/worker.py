@@ -7,16 +7,29 @@ before it goes on: what was written so survives a kill −9. It works until it i
 from __future__ import annotations
 
 import os
+import random
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from confluent_kafka import AcknowledgeType, Consumer, KafkaException, Producer, ShareConsumer, TopicPartition
+from confluent_kafka import (
+    AcknowledgeType,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    ShareConsumer,
+    TopicPartition,
+)
 
 from halfmoon.kafka import TransactionalOutbox
 from tests.crash.load import QUICK
 
+STEADY: dict[str, str | int | bool] = {**QUICK, "metadata.recovery.strategy": "none"}
+"""Where no broker can be reached, librdkafka 2.16 forgets them all (KIP-899). A transactional producer then waits for
+ever for the coordinator of a group that it has asked before: it goes on asking the one that it has forgotten."""
 JOBS, RESULTS, HALVES, PARTITIONS = "jobs", "results", "halves", 2
 ENDING = threading.Event()
 
@@ -29,30 +42,53 @@ class History:
         os.write(self._file, (f"{time.monotonic_ns()} " + " ".join(map(str, what)) + "\n").encode())
 
 
-def feed(servers: str, name: str, note: History) -> None:
-    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 2, **QUICK})
+def feed(
+    servers: str,
+    name: str,
+    note: History,
+    *,
+    topic: str = JOBS,
+    partitions: int = PARTITIONS,
+    pause_s: float = 0.0,
+    **config: str | int,
+) -> None:
+    """`pause_s`: between two records, at least. `config`: more of the producer's."""
+
+    def failed(error: KafkaError) -> None:
+        if error.fatal():
+            note("fatal", error.name())
+
+    producer = Producer(
+        {
+            "bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 2, "error_cb": failed, **STEADY,
+            **config,
+        }
+    )  # fmt: skip
     number = 0
-    while not ENDING.is_set():
+    while not ENDING.wait(pause_s):
         value = f"{name}/{number}"
-        note("sent", value)
+        note("sent", value, number % partitions)
 
-        def told(error: object, _: object, value: str = value) -> None:
-            note("failed" if error else "acked", value)
+        def told(error: KafkaError | None, message: Message, value: str = value) -> None:
+            if error:
+                note("failed", value, error.name())
+            else:
+                note("acked", value, message.partition(), message.offset())
 
-        producer.produce(JOBS, value.encode(), partition=number % PARTITIONS, on_delivery=told)
-        producer.poll(0.02)
+        producer.produce(topic, value.encode(), partition=number % partitions, on_delivery=told)
+        producer.poll(0.0 if pause_s else 0.02)
         number += 1
     producer.flush(60)
 
 
-def pipe(servers: str, name: str, note: History) -> None:
-    """Read-process-write: a result for each job, and the progress with it."""
-    producer = Producer({"bootstrap.servers": servers, "transactional.id": name, "linger.ms": 0, **QUICK})
+def pipe(servers: str, name: str, note: History, *, aborts: float = 0.0) -> None:
+    """Read-process-write: a result for each job, and the progress with it. `aborts`: this part is in vain first."""
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": name, "linger.ms": 0, **STEADY})
     producer.init_transactions(60)
     consumer = Consumer(
         {
             "bootstrap.servers": servers, "group.id": "pipeline", "auto.offset.reset": "earliest",
-            "enable.auto.commit": False, "isolation.level": "read_committed", "session.timeout.ms": 6_000, **QUICK,
+            "enable.auto.commit": False, "isolation.level": "read_committed", "session.timeout.ms": 6_000, **STEADY,
         }
     )  # fmt: skip
     consumer.subscribe([JOBS])
@@ -65,23 +101,34 @@ def pipe(servers: str, name: str, note: History) -> None:
             producer.produce(RESULTS, message.value(), partition=message.partition() or 0)
         places = [TopicPartition(JOBS, index, offset) for index, offset in _behind(messages).items()]
         producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), 60)
+        if random.random() < aborts:
+            producer.abort_transaction(60)
+            note("abandoned", len(messages))
+            for index, offset in _behind(reversed(messages)).items():
+                consumer.seek(TopicPartition(JOBS, index, offset - 1))
+            continue
         producer.commit_transaction(60)
         note("piped", len(messages))
 
 
-def _behind(messages: list[object]) -> dict[int, int]:
+def _behind(messages: Iterable[object]) -> dict[int, int]:
     found: dict[int, int] = {}
     for message in messages:
         found[message.partition()] = message.offset() + 1  # type: ignore[attr-defined]
     return found
 
 
-def read(servers: str, name: str, note: History) -> None:
+CLASSIC: dict[str, str | int] = {"session.timeout.ms": 6_000}
+
+
+def read(
+    servers: str, name: str, note: History, *, group: str = "readers", config: Mapping[str, str | int] = CLASSIC
+) -> None:
     """A member of a group: where it begins, what it got, and what it has committed."""
     consumer = Consumer(
         {
-            "bootstrap.servers": servers, "group.id": "readers", "auto.offset.reset": "earliest",
-            "enable.auto.commit": False, "session.timeout.ms": 6_000, **QUICK,
+            "bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest",
+            "enable.auto.commit": False, **config, **STEADY,
         }
     )  # fmt: skip
 
@@ -107,7 +154,12 @@ def read(servers: str, name: str, note: History) -> None:
                 note("committed", place.partition, place.offset)
 
 
-def share(servers: str, name: str, note: History) -> None:
+ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
+TOLD = {ACCEPT: "accepted", RELEASE: "released", REJECT: "rejected"}
+
+
+def share(servers: str, name: str, note: History, *, releases: float = 0.0, rejects: float = 0.0) -> None:
+    """`releases`, `rejects`: these parts are not accepted."""
     consumer = ShareConsumer(
         {"bootstrap.servers": servers, "group.id": "sharers", "share.acknowledgement.mode": "explicit", "log_level": 0}
     )
@@ -115,9 +167,13 @@ def share(servers: str, name: str, note: History) -> None:
     while not ENDING.is_set():
         asked_ns = time.monotonic_ns()
         messages = [each for each in consumer.poll(0.5) or () if each.error() is None]
+        answers = []
         for message in messages:
             note("given", message.partition(), message.offset(), asked_ns)
-            consumer.acknowledge(message, AcknowledgeType.ACCEPT)
+            chance = random.random()
+            answer = RELEASE if chance < releases else REJECT if chance < releases + rejects else ACCEPT
+            answers.append(answer)
+            consumer.acknowledge(message, answer)
         if not messages:
             continue
         try:
@@ -126,24 +182,32 @@ def share(servers: str, name: str, note: History) -> None:
             note("refused", error.args[0].name())
             continue
         failed = {place.partition for place, error in (results or {}).items() if error is not None}
-        for message in messages:
+        for message, answer in zip(messages, answers, strict=True):
             if message.partition() not in failed:
-                note("accepted", message.partition(), message.offset())
+                note(TOLD[answer], message.partition(), message.offset())
     consumer.close()
 
 
-def outbox(servers: str, name: str, note: History) -> None:
-    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 2, **QUICK})
+def decision(value: str) -> str:
+    """Of SENDER/NUMBER: all who decide on one decide the same."""
+    return "rollback" if int(value.rpartition("/")[2]) % 3 == 0 else "commit"
+
+
+def outbox(servers: str, name: str, note: History, *, undecided: int = 0, pause_s: float = 0.0) -> None:
+    """`undecided`: each so-manieth transaction is left to who answers check-backs."""
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 2, **STEADY})
     box = TransactionalOutbox("shop", producer)
     number = 0
-    while not ENDING.is_set():
+    while not ENDING.wait(pause_s):
         value = f"{name}/{number}"
-        transaction, sent = box.prepare(HALVES, value.encode(), transaction=f"{name}-{number}")
+        state = decision(value)
+        transaction, sent = box.prepare(HALVES, value.encode(), transaction=value)
         sent.result(60)
-        commit = number % 3 != 0
-        note("decides", "commit" if commit else "rollback", value)
-        (box.commit if commit else box.rollback)(transaction).result(60)
-        note("decided", "commit" if commit else "rollback", value)
+        note("prepared", value)
+        if not undecided or number % undecided:
+            note("decides", state, value)
+            (box.commit if state == "commit" else box.rollback)(transaction).result(60)
+            note("decided", state, value)
         number += 1
     box.close(60)
 
@@ -153,10 +217,13 @@ ROLES: dict[str, Callable[[str, str, History], None]] = {
 }  # fmt: skip
 
 
-def main(role: str, servers: str, name: str, path: str) -> None:
+def main(roles: Mapping[str, Callable[[str, str, History], None]], given: Sequence[str]) -> None:
+    """`given`: as on the command line."""
+    role, servers, name, path = given
+    random.seed(name)
     threading.Thread(target=lambda: (sys.stdin.read(), ENDING.set()), daemon=True).start()
-    ROLES[role](servers, name, History(path))
+    roles[role](servers, name, History(path))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(ROLES, sys.argv[1:])

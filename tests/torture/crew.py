@@ -1,0 +1,91 @@
+"""Clients that are processes of their own, and are killed: whoever is gone is followed by another one of its role."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from tests.torture.histories import Line, lines_of
+
+ROOT = Path(__file__).parents[2]
+ENDS_S = 90.0
+
+
+class Crew:
+    """Each has a *place*: a role and a number."""
+
+    def __init__(
+        self,
+        servers: str,
+        folder: Path,
+        copies: Mapping[str, int],
+        *,
+        module: str = "tests.torture.worker",
+        named: Collection[str] = ("pipe",),
+    ) -> None:
+        """`copies`: how many of each role. `module`: what is run, as `tests.torture.worker` is. `named`: roles whose
+        name stays with the place, since it is a transactional id: the next one ends what the killed one left open."""
+        self._servers = servers
+        self._folder = folder
+        self._module = module
+        self._named = named
+        self._count = 0
+        self.roles: list[tuple[str, str]] = [
+            (role, f"{role}-{n}") for role, count in copies.items() for n in range(count)
+        ]
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self.killed: list[tuple[int, str]] = []
+        """When (monotonic ns), and the place."""
+        self.gave_up = 0
+        """So many ended by themselves."""
+
+    def start(self, role: str, place: str) -> None:
+        self._count += 1
+        name = place if role in self._named else f"{place}-{self._count}"
+        command = [sys.executable, "-m", self._module, role, self._servers, name]
+        with (self._folder / "errors").open("ab") as errors:
+            self._running[place] = subprocess.Popen(
+                [*command, str(self._folder / f"{role}.history")], cwd=ROOT, stdin=subprocess.PIPE, stderr=errors
+            )
+
+    def kill(self, place: str) -> None:
+        process = self._running.pop(place, None)
+        if process is not None:
+            process.kill()
+            process.communicate()
+            self.killed.append((time.monotonic_ns(), place))
+
+    def revive(self) -> None:
+        """A client may have given up by itself: it was fenced, or the broker was away for too long."""
+        for role, place in self.roles:
+            if place not in self._running or self._running[place].poll() is not None:
+                if place in self._running:
+                    self._running.pop(place).communicate()
+                    self.gave_up += 1
+                self.start(role, place)
+
+    def end(self, *roles: str) -> list[str]:
+        """Those of some roles; of all, where none is named. They end together. Returns places of those that had to be
+        killed."""
+        ending = [place for role, place in self.roles if not roles or role in roles]
+        self.roles = [each for each in self.roles if each[1] not in ending]
+        processes = {place: self._running.pop(place) for place in ending if place in self._running}
+        for process in processes.values():
+            assert process.stdin is not None
+            process.stdin.close()
+        late = []
+        until_s = time.monotonic() + ENDS_S
+        for place, process in processes.items():
+            try:
+                process.wait(max(until_s - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                late.append(place)
+        return late
+
+    def history(self, role: str) -> list[Line]:
+        return lines_of(self._folder / f"{role}.history")
