@@ -2,7 +2,7 @@
 # Where pip and Spark download from is their own setting: PIP_INDEX_URL or pip.conf, and for Spark ~/.ivy2 or SPARK_CONF_DIR.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-compiled wheel torture soak extremes check bench bench-growth interop docs clean
+.PHONY: help demo test test-long test-compiled test-workers wheel torture soak extremes check bench bench-growth interop docs clean
 
 # Further words for what is run:  make test ARGS='-k groups -x'    make demo ARGS='--data-dir ~/flights'
 ARGS ?=
@@ -42,6 +42,17 @@ test-compiled:  ## the tests of core, services, adapters and server with the hot
 		-m pytest -n 4 --dist loadfile -m "not interop and not torture and not long and not spark" $(COMPILED) $(ARGS)
 
 COMPILED := tests/compiled tests/core tests/services tests/adapters tests/server tests/limits tests/plugins
+
+# What speaks to a broker and does not look into it; tests/several_workers.py. A short selection of it is in `make test`.
+test-workers:  ## the tests over the wire once more, with brokers that are two processes
+	$(PREPARE) --java
+	@HALFMOON_TEST_WORKERS=2 exec .venv/bin/python tools/tidy_run.py .venv/bin/python -m pytest -n 3 --dist loadfile \
+		-m "not interop and not torture and not long and not spark" $(OVER_THE_WIRE) $(ARGS)
+
+OVER_THE_WIRE := tests/clients tests/client/live tests/cli tests/kafka tests/pipeline tests/plugins/store tests/security \
+	tests/examples/test_orders.py tests/hooks/test_guard.py tests/server/test_metrics.py \
+	tests/adapters/kafka/test_api_18502_messages.py tests/test_docs_client.py tests/test_docs_features.py \
+	tests/test_docs_retry.py
 
 wheel:  ## dist/: the wheel that is compiled, for this platform, and the one that runs everywhere
 	$(PREPARE)

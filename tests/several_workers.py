@@ -47,6 +47,10 @@ def metric(text: str, name: str, **labels: str) -> float:
     return sum(sample.value for sample in samples)
 
 
+of_one_data_directory = pytest.mark.skipif(WORKERS > 0, reason="reads the data directory of one process")
+"""For tests of tools that work without a broker."""
+
+
 class SeveralWorkers:
     """A plugin for pytest."""
 

@@ -15,6 +15,8 @@ from halfmoon.testing import Broker
 from tests.cli.conftest import CommandLine
 from tests.clients.asking import ask, leader_of, made
 
+pytestmark = pytest.mark.workers
+
 
 @pytest.fixture(scope="session")
 def bootstrap_servers(halfmoon_broker: Broker) -> str:

@@ -10,6 +10,9 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from halfmoon.testing import Broker
 from tests.cli.conftest import CommandLine
+from tests.several_workers import of_one_data_directory
+
+pytestmark = of_one_data_directory
 
 
 @pytest.fixture(scope="module")

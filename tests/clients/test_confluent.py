@@ -42,6 +42,8 @@ from tests.clients.group_life import (
 from tests.clients.polling import DEADLINE_S, until, wait_for
 from tests.several_workers import nodes_at
 
+pytestmark = pytest.mark.workers
+
 MakeTopic = Callable[..., str]
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
