@@ -35,6 +35,7 @@ EXPECTED_S = {
     "tests/spark/test_pipeline_commands.py": 60,
     "tests/crash/test_kill9.py": 50,
     "tests/torture/test_torture.py": 45,
+    "tests/server/workers/test_suites_again.py": 40,
     "tests/limits/test_rocketmq.py": 36,
     "tests/spark/test_connect.py": 35,
     "tests/test_readme.py": 35,

@@ -14,6 +14,7 @@ from kafka.errors import InvalidConfigurationError
 import halfmoon.testing
 from halfmoon.errors import StartError
 from halfmoon.offline.dumping import dump
+from tests.several_workers import of_one_data_directory
 
 PAID = {"source": "orders", "tag": "paid || refunded"}
 
@@ -119,6 +120,7 @@ def test_the_section_needs_the_plugin(tmp_path: Path) -> None:
         broker({"v": PAID}, tmp_path, plugins={"view": False}).start()
 
 
+@of_one_data_directory
 def test_the_log_says_what_a_view_is(tmp_path: Path) -> None:
     with broker({"orders.paid": PAID}, tmp_path) as running:
         create(running, "orders")
