@@ -39,6 +39,8 @@ EXPECTED_S = {
     "tests/limits/test_rocketmq.py": 36,
     "tests/spark/test_connect.py": 35,
     "tests/test_readme.py": 35,
+    "tests/server/workers/test_importing.py": 35,
+    "tests/server/workers/test_import_served.py": 30,
     "tests/client/live/test_end_to_end.py": 30,
     "tests/fuzz/test_fuzz.py": 28,
     "tests/crash/test_kill9_transactions.py": 27,

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from halfmoon.server.workers.importing import import_directory
 from halfmoon.testing import Broker
@@ -65,6 +74,27 @@ def committed(broker: Broker, group: str, topic: str) -> set[int]:
     return {each.offset for each in found}
 
 
+def set_all(broker: Broker) -> None:
+    """What administrators set for all."""
+    admin = AdminClient(broker.client_config())
+    entry = ConfigEntry("log.retention.ms", "7200000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(10)
+    credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    upsertion = UserScramCredentialUpsertion("alice", credential, b"secret")
+    for done in admin.alter_user_scram_credentials([upsertion]).values():
+        done.result(10)
+
+
+def look_at_all(broker: Broker) -> None:
+    admin = AdminClient(broker.client_config())
+    (found,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, "t")]).values()
+    assert found.result(10)["retention.ms"].value == "7200000"
+    (known,) = admin.describe_user_scram_credentials(["alice"])["alice"].result(10).scram_credential_infos
+    assert known.iterations == 4096
+
+
 @pytest.mark.timeout(240)
 def test_records_are_there_whoever_serves_them(tmp_path: Path) -> None:
     folder = tmp_path / "data"
@@ -77,6 +107,7 @@ def test_records_are_there_whoever_serves_them(tmp_path: Path) -> None:
         send(broker, "t", *[b"txn"] * PARTITIONS, transactional_id="a")
         send(broker, "t", *delayed, TIMER_DELAY_MS=str(LATE_S * 1_000))
         sent_s = time.monotonic()
+        set_all(broker)
         before = read(broker, "t", RECORDS + PARTITIONS)
         for number in range(5):
             commit(broker, f"g{number}", "t", 3 + number)
@@ -91,6 +122,7 @@ def test_records_are_there_whoever_serves_them(tmp_path: Path) -> None:
             send(broker, "t", b"with %d" % workers)
             send(broker, "t", *[b"txn"] * 2, transactional_id="a")
             more += 3
+            look_at_all(broker)
             if workers == 2:
                 time.sleep(max(0, sent_s + LATE_S - time.monotonic()))
             found = read(broker, "t", len(before) + len(delayed) + more)
