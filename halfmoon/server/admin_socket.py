@@ -23,9 +23,9 @@ _CREDENTIALS = struct.Struct("3i")
 """pid, uid, gid (SO_PEERCRED, unix(7))."""
 
 
-def path_of(data_dir: str | Path) -> Path:
-    """Where it is: elsewhere, where the data directory's path is too long. Raises StartError."""
-    path = Path(data_dir).absolute() / NAME
+def path_of(data_dir: str | Path, name: str = NAME) -> Path:
+    """Where it is, or another socket: elsewhere, where the data directory's path is too long. Raises StartError."""
+    path = Path(data_dir).absolute() / name
     if len(os.fsencode(path)) <= LONGEST_PATH:
         return path
     folder = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/halfmoon-{os.getuid()}")
@@ -33,12 +33,13 @@ def path_of(data_dir: str | Path) -> Path:
         folder.mkdir(mode=0o700, exist_ok=True)
         made = folder.stat()
     except OSError as error:
-        raise StartError(f"cannot use {folder} for {NAME}: {error.strerror or error}") from error
+        raise StartError(f"cannot use {folder} for {name}: {error.strerror or error}") from error
     # Everybody may have made a folder of that name in /tmp, and would put a socket of his own there.
     if made.st_uid != os.getuid() or made.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise StartError(f"cannot use {folder} for {NAME}: others may write there; set XDG_RUNTIME_DIR")
+        raise StartError(f"cannot use {folder} for {name}: others may write there; set XDG_RUNTIME_DIR")
     found = Path(data_dir).absolute().stat()
-    return folder / f"halfmoon-{found.st_dev:x}-{found.st_ino:x}.sock"
+    which = ".sock" if name == NAME else f"-{name}"
+    return folder / f"halfmoon-{found.st_dev:x}-{found.st_ino:x}{which}"
 
 
 def listening_at(path: Path) -> socket.socket:

@@ -9,6 +9,7 @@ import msgspec
 
 from halfmoon.cluster.placement import owner_of
 from halfmoon.schema.shards import SHARED_CATALOG
+from halfmoon.server import admin_socket
 
 CATALOG = SHARED_CATALOG
 FIRST_NODE = 1
@@ -48,12 +49,16 @@ class Plan(msgspec.Struct, frozen=True):
         return [owner_of(shard, self.workers) for shard in range(self.shards)]
 
     def link(self, worker: int) -> Path:
-        """The socket on which other workers ask this one."""
-        return self.path / f"link-{worker}.sock"
+        """The socket on which other workers ask this one. Raises StartError."""
+        return admin_socket.path_of(self.path, f"link-{worker}.sock")
 
     def socket(self, worker: int) -> Path:
-        """The administrator's socket of this worker."""
-        return self.path / f"worker-{worker}.sock"
+        """The administrator's socket of this worker. Raises StartError."""
+        return admin_socket.path_of(self.path, f"worker-{worker}.sock")
+
+    def sockets(self) -> list[Path]:
+        """Both of all workers. Raises StartError."""
+        return [of(worker) for worker in range(self.workers) for of in (self.link, self.socket)]
 
     def shard_folder(self, shard: int) -> Path:
         return shard_folder(self.path, shard)

@@ -216,6 +216,9 @@ class _Supervisor:
             if self._admin is not None:
                 self._admin.close()
                 admin_socket.path_of(folder).unlink(missing_ok=True)
+            if self._workers:
+                for path in self._workers[0]._orders.plan.sockets():
+                    path.unlink(missing_ok=True)
             fs.unlock()
         logger.info("event=stopped signal=%s uptime_s=%.1f", self._signal, time.monotonic() - begun_s)
 
