@@ -2,7 +2,7 @@
 # Where pip and Spark download from is their own setting: PIP_INDEX_URL or pip.conf, and for Spark ~/.ivy2 or SPARK_CONF_DIR.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-compiled test-workers wheel torture soak extremes check bench bench-growth interop docs clean
+.PHONY: help demo test test-long test-compiled test-workers wheel torture torture-workers soak extremes check bench bench-growth interop docs clean
 
 # Further words for what is run:  make test ARGS='-k groups -x'    make demo ARGS='--data-dir ~/flights'
 ARGS ?=
@@ -64,6 +64,11 @@ torture:  ## SEEDS=300 scenarios with crashes and failing disks, from new seeds;
 	$(PREPARE)
 	$(RUN) -m tests.torture --seeds $(SEEDS) $(ARGS)
 	$(RUN) -m pytest -m torture tests/torture
+
+torture-workers:  ## SEEDS=100 brokers of several workers that are killed at random, a minute and a half each; see ARGS=--help
+	$(PREPARE)
+	$(RUN) -m tests.torture.workers --seeds $(SEEDS) $(ARGS)
+torture-workers: SEEDS = 100
 
 HOURS ?= 8
 soak:  ## HOURS=8 of a mixed load at half of the machine's speed: one page about memory, latencies and disk

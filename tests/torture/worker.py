@@ -81,10 +81,11 @@ def feed(
     producer.flush(60)
 
 
-def pipe(servers: str, name: str, note: History, *, aborts: float = 0.0) -> None:
-    """Read-process-write: a result for each job, and the progress with it. `aborts`: this part is in vain first."""
+def pipe(servers: str, name: str, note: History, *, aborts: float = 0.0, waits_s: float = 60) -> None:
+    """Read-process-write: a result for each job, and the progress with it. `aborts`: this part is in vain first.
+    `waits_s`: for each answer; then it gives up, and another one comes."""
     producer = Producer({"bootstrap.servers": servers, "transactional.id": name, "linger.ms": 0, **STEADY})
-    producer.init_transactions(60)
+    producer.init_transactions(waits_s)
     consumer = Consumer(
         {
             "bootstrap.servers": servers, "group.id": "pipeline", "auto.offset.reset": "earliest",
@@ -100,14 +101,14 @@ def pipe(servers: str, name: str, note: History, *, aborts: float = 0.0) -> None
         for message in messages:
             producer.produce(RESULTS, message.value(), partition=message.partition() or 0)
         places = [TopicPartition(JOBS, index, offset) for index, offset in _behind(messages).items()]
-        producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), 60)
+        producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), waits_s)
         if random.random() < aborts:
-            producer.abort_transaction(60)
+            producer.abort_transaction(waits_s)
             note("abandoned", len(messages))
             for index, offset in _behind(reversed(messages)).items():
                 consumer.seek(TopicPartition(JOBS, index, offset - 1))
             continue
-        producer.commit_transaction(60)
+        producer.commit_transaction(waits_s)
         note("piped", len(messages))
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -35,6 +36,7 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="keep the folder of each run")
     parser.add_argument("--stop", action="store_true", help="end with the first that fails")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended on the way
     first = random.randrange(1 << 32) if given.first is None else given.first
     seeds = [given.seed] if given.seed is not None else range(first, first + given.seeds)
     begun_s = time.monotonic()

@@ -11,7 +11,7 @@ from tests.torture.histories import Line
 
 SOON_NS = 500_000_000
 """A record that is sent so soon after a kill is still one that meets it."""
-APART_NS = 5_000_000_000
+APART_NS = 2_500_000_000
 """So far apart are faults of which one can tell which made somebody wait."""
 
 

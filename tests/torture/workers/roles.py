@@ -27,6 +27,8 @@ SHARED = {"group.protocol": "consumer"}
 """The groups whose partitions the broker assigns (KIP-848)."""
 LEVELS_MS = {1: 1_000, 2: 5_000}
 SEND_S = 90.0
+ASKS_S = 15.0
+"""With fewer workers than before, librdkafka 2.16 may ask one that is not there any more, and wait for it."""
 
 
 def plain(servers: str, name: str, note: History) -> None:
@@ -187,7 +189,7 @@ def _messages(consumer: Consumer) -> list[Message]:
 ROLES: Mapping[str, Callable[[str, str, History], None]] = {
     "feed": partial(worker.feed, partitions=PARTITIONS, pause_s=0.015),
     "plain": plain,
-    "pipe": partial(worker.pipe, aborts=0.1),
+    "pipe": partial(worker.pipe, aborts=0.1, waits_s=ASKS_S),
     "bank": bank,
     "read": worker.read,
     "shared": partial(worker.read, group="shared", config=SHARED),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
@@ -41,7 +41,7 @@ EVERY_S = (1.0, 5.0)
 SETTLES_S = 60.0
 WHOLE_S = 60.0
 REOPENED = (2, 1, 5)
-"""So many workers read everything again in the end."""
+"""So many workers, one after the other, read everything again in the end."""
 DESCRIBE_SHARE_OFFSETS = 90
 FAULTS = {"kill": 52, "two": 10, "pause": 14, "crash": 4, "restart": 5, "client": 15}
 """How often what happens, of 100."""
@@ -62,11 +62,22 @@ class Outcome(Struct):
 
 
 class Run:
-    def __init__(self, seed: int, seconds: float, folder: Path, *, kills: int | None = None, workers: int = 0) -> None:
-        """`seconds`: of faults. `kills`: so many workers are killed, and nothing else happens. `workers`: 0 is by
-        chance."""
+    def __init__(
+        self,
+        seed: int,
+        seconds: float,
+        folder: Path,
+        *,
+        kills: int | None = None,
+        workers: int = 0,
+        copies: Mapping[str, int] = COPIES,
+        reopened: Sequence[int] = REOPENED,
+    ) -> None:
+        """`seconds`: of faults. `kills`: so many workers are killed, and nothing else happens. `workers`: how many
+        there are in the beginning; 0 is by chance. `reopened`: so many, one after the other, read everything again."""
         self.seed = seed
         self._seconds = seconds
+        self._reopened = reopened
         self._kills = kills
         self._dice = dice = random.Random(seed)
         self._first = workers or dice.randint(2, 4)
@@ -80,7 +91,7 @@ class Run:
             plugins_transaction_timeout="3s", plugins_transaction_check_interval="2s",
             plugins_transaction_check_max="1000", transactions_max_timeout="60s",
         )  # fmt: skip
-        self.crew = Crew(self.serving.address, folder, COPIES, module=MODULE, named=("pipe", "bank"))
+        self.crew = Crew(self.serving.address, folder, copies, module=MODULE, named=("pipe", "bank"))
         self.faults: list[Fault] = []
         self.violations: list[str] = []
         self._owners: dict[int, list[int]] = {}
@@ -221,7 +232,7 @@ class Run:
         everything = self._read()
         offsets = self._committed()
         self._compare(everything)
-        for count in REOPENED:
+        for count in self._reopened:
             serving.stop()
             self._start(count)
             again = self._read()
