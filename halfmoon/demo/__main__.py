@@ -77,7 +77,9 @@ def _work(options: argparse.Namespace, stopping: threading.Event, failures: list
     try:
         from halfmoon.demo.run import Options, run
 
-        wanted = Options(options.data_dir, options.out, options.rows, options.bootstrap_server, options.secure)
+        wanted = Options(
+            options.data_dir, options.out, options.rows, options.bootstrap_server, options.secure, options.workers
+        )
         run(wanted, console, stopping)
     except ImportError as missing:
         failures.append(f"{missing.name} is not installed: pip install 'halfmoon[spark]'")
@@ -114,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     where.add_argument(
         "--secure", action="store_true", help="TLS, passwords and access rules; users with only the rights they need"
     )
+    add("--workers", type=_positive, metavar="N", help="so many broker processes (default: one, alone)")
     add("--traceback", action="store_true", help="on an error, show where it came from")
     return parser
 

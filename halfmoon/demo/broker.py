@@ -47,17 +47,20 @@ def broker(
     on_death: Callable[[], None] = lambda: None,
     config: Path | None = None,
     environment: Mapping[str, str] | None = None,
+    workers: int | None = None,
 ) -> Iterator[BrokerProcess]:
     """Start `halfmoon serve` over `data_dir` on a free port, and stop it when the block is left, however it is left.
 
     What it writes to standard error goes to `log`. Raises PipelineError with its last words if it is not ready within
     30 s. It gets a session of its own: Ctrl-C must reach this program first, which then stops it in order. If it ends
     while the block runs, `on_death` is called, in another thread. `config`: a broker.yaml; `environment`: what is
-    added to this program's.
+    added to this program's; `workers`: so many processes share the topics.
     """
     serve = [sys.executable, "-m", "halfmoon", "serve", "--data-dir", str(data_dir), "--kafka", "127.0.0.1:0"]
     if config is not None:
         serve += ["--config", str(config)]
+    if workers is not None:
+        serve += ["--workers", str(workers)]
     with log.open("a") as errors:
         process = subprocess.Popen(
             command or serve,

@@ -38,6 +38,8 @@ class Options:
     bootstrap: str | None = None
     secure: bool = False
     """Our own broker wants TLS and passwords, and obeys access rules."""
+    workers: int | None = None
+    """So many processes of our own broker share the topics."""
 
 
 def run(
@@ -130,8 +132,11 @@ def _reach_broker(
     prepared = secure.prepare(data) if options.secure else None
     config, environment = (None, None) if prepared is None else (prepared.config, prepared.environment)
     own = stack.enter_context(
-        broker(data.broker, data.log("broker"), on_death=end_children, config=config, environment=environment)
-    )
+        broker(
+            data.broker, data.log("broker"), on_death=end_children, config=config, environment=environment,
+            workers=options.workers,
+        )
+    )  # fmt: skip
     there = Brokers(own.address, security=PLAINTEXT)
     steps = stages.Steps(console, there, there, check_alive, {"broker": time.monotonic() - started})
     steps.say("broker", f"Halfmoon is ready at {own.address}, data in {data.broker}")
