@@ -59,6 +59,8 @@ class Shard(NamedTuple):
     hold: "HoldService"
     live: "Live[Settings]"
     topics: "SharedTopics | None" = None
+    shards: int = 1
+    """How many there are in all."""
 
 
 class Kernel:

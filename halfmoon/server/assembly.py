@@ -162,7 +162,7 @@ class Node:
         self.cleaner = Cleaner(log, catalog, kernel.clean_files, kernel.housekeeping, appender, live, clock, logger)
         self.scrubber = Scrubber(
             log, kernel.reader, catalog, kernel.indexes, kernel.clean_files, lambda: kernel.report.damaged, timers.arm,
-            live, clock, logger,
+            live, clock, logger, logs=1 if shard is None else shard.shards,
         )  # fmt: skip
         appender.finds_keys = finds_keys
         if "transactions" not in off:

@@ -116,7 +116,7 @@ class OpenShards:
         self.front.apply({*catalog.by_number, *self._known_to_shards()})
 
     def _shard(self, number: int) -> Shard:
-        return Shard(number, self.identity, self.owners, self.hold, self.live, self.wanted)
+        return Shard(number, self.identity, self.owners, self.hold, self.live, self.wanted, self.plan.shards)
 
     def _known_to_shards(self) -> set[int]:
         return {number for node in self.nodes.values() for number in node.kernel.catalog.by_number}

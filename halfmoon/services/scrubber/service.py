@@ -89,9 +89,11 @@ class Scrubber:
         live: Live[Settings],
         clock: Clock,
         logger: logging.Logger,
+        *,
+        logs: int = 1,
     ) -> None:
         """`known_damage`: log positions that a start has found corrupt already. `arm`: there is something to do at this
-        time (monotonic ms)."""
+        time (monotonic ms). `logs`: so many share what may be read."""
         self._log = log
         self._reader = reader
         self._indexes = indexes
@@ -100,6 +102,7 @@ class Scrubber:
         self._live = live
         self._clock = clock
         self._logger = logger
+        self._logs = logs
         self.on_due: Callable[[], object] = lambda: None
         self._again: deque[Stretch] = deque()
         """What was corrupt before the start, to be looked at anew."""
@@ -308,7 +311,7 @@ class Scrubber:
             self.read_bytes += nbytes
             if checked.frames:
                 self._frame_bytes = nbytes / checked.frames
-            rate = self._live.current.log.scrubber.bytes_per_second
+            rate = self._live.current.log.scrubber.bytes_per_second / self._logs
             now_ms = self._clock.mono_ms()
             cost_bytes = max(piece.high - piece.low, checked.frames * FRAME_BYTES)
             self._paid_at_ms = max(self._paid_at_ms, now_ms) + 1000 * cost_bytes / rate

@@ -16,7 +16,7 @@ from halfmoon.services.scrubber.reading import CACHE_BYTES, SECTORS_BYTES
 from halfmoon.services.scrubber.service import FRAME_BYTES, MOST_BYTES, QUIET_MS
 from halfmoon.testing.faulty_files import FaultyFile, FaultyFileSystem
 from halfmoon.testing.node import BareNode
-from tests.core.bench import SEGMENT, VirtualClock, flip, open_broker, partition_of, read_all, send, turn
+from tests.core.bench import SEGMENT, VirtualClock, flip, open_broker, partition_of, read_all, send, shard_of, turn
 from tests.core.clean_bench import COMPACT, clean, put
 from tests.services.scrubber.scrub_bench import DAY_MS, filled, job_of, look_again, place, rot, run, scrub
 
@@ -221,6 +221,17 @@ def test_small_frames_count_as_larger_ones(fs: FaultyFileSystem, clock: VirtualC
     begun_ms = clock.now_ms + QUIET_MS
     scrub(broker, clock)
     assert clock.now_ms - begun_ms >= 1000 * 600 * FRAME_BYTES // (256 << 10) - 1000
+
+
+def test_logs_of_one_disk_share_the_rate(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    broker = filled(fs, clock, batches=60, size=5_000, scrubber={"bytes_per_second": 256 << 10})
+    broker.scrubber._logs = 4
+    begun_ms = clock.now_ms + QUIET_MS
+    scrub(broker, clock)
+    assert clock.now_ms - begun_ms >= 4 * 1000 * (60 * 5_000 - MOST_BYTES // 4) // (256 << 10)
+    shard = shard_of(0, broker.settings)._replace(shards=16)
+    node = BareNode(FaultyFileSystem(random.Random(1)), broker.settings, clock, random.Random(1).randbytes, shard=shard)
+    assert node.scrubber._logs == 16
 
 
 def test_a_pass_begins_after_a_week_from_the_last_ones_beginning(fs: FaultyFileSystem, clock: VirtualClock) -> None:
