@@ -110,12 +110,9 @@ def import_directory(
                 raise StartError("this is the data directory of several workers already")
             _put_aside(fs)
             return None
-        return _Import(fs, shards, progress or _nobody, clock or SystemClock()).run()
+        return _Import(fs, shards, progress or (lambda _done, _all: None), clock or SystemClock()).run()
     finally:
         fs.unlock()
-
-
-def _nobody(_done: int, _all: int) -> None: ...
 
 
 class _Import:
@@ -350,6 +347,7 @@ def _copy_positions(root: Path, fs: OsFileSystem) -> None:
         for folder in (following.FOLDER, str(Path(name).parent)):
             fs.make_directory(folder)
         write_file(fs, name, [path.read_bytes()])
+        fs.sync_directory(following.FOLDER)
 
 
 def _forget_transactions(node: Node) -> tuple[int, int]:
