@@ -115,7 +115,7 @@ class Workers:
 
     def _why_not(self) -> str:
         said = self.said()
-        reasons = re.findall(r"^halfmoon: (.*)$", said, re.MULTILINE)
+        reasons: list[str] = re.findall(r"^halfmoon: (.*)$", said, re.MULTILINE)
         if reasons and "ended before it was ready" not in reasons[-1]:
             return reasons[-1]
         return f"the broker ended before it was ready: {said}"

@@ -54,6 +54,7 @@ class Secured:
 
     def in_loop(self, work: Callable[[], Any]) -> Any:
         """What it returns, called in the broker's loop."""
+        assert self.app is not None
         done: Future[Any] = Future()
 
         def call() -> None:

@@ -21,6 +21,7 @@ from kafka import KafkaProducer
 import halfmoon.testing
 from halfmoon.adapters.tcp.listener import ENDS_LOGGED
 from tests.security.authority import Authority
+from tests.several_workers import of_one_process
 
 API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
 """A request that every broker answers, whole."""
@@ -146,6 +147,7 @@ def test_old_versions_are_refused(serve: Serve, authority: Authority) -> None:
         assert asked(stream) == 7
 
 
+@of_one_process
 @pytest.mark.parametrize("said", [API_VERSIONS, b"GET / HTTP/1.1\r\n\r\n", b"SSH-2.0-x\r\n", b"\0"])
 def test_who_speaks_no_tls_is_closed(
     serve: Serve, authority: Authority, said: bytes, caplog: pytest.LogCaptureFixture
