@@ -43,6 +43,23 @@ def send(broker: Broker, topic: str, *values: bytes, transactional_id: str = "",
         producer.commit_transaction(20)
 
 
+def send_half(broker: Broker, topic: str, values: list[bytes]) -> None:
+    """One to each partition, each under a key of its own."""
+    producer = Producer({**broker.client_config(), **QUIET})
+    for number, value in enumerate(values):
+        headers = {"TRAN_MSG": "true", "PGROUP": "shop", "UNIQ_KEY": f"u{number}"}
+        producer.produce(topic, value, partition=number, headers=list(headers.items()))
+    assert producer.flush(20) == 0
+
+
+def commit_half(broker: Broker, count: int) -> None:
+    producer = Producer({**broker.client_config(), **QUIET})
+    for number in range(count):
+        headers = {"PGROUP": "shop", "UNIQ_KEY": f"u{number}", "TRAN_STATE": "commit"}
+        producer.produce("halfmoon.transactions", b"", partition=0, headers=list(headers.items()))
+    assert producer.flush(20) == 0
+
+
 def read(broker: Broker, topic: str, count: int) -> Found:
     consumer = Consumer({**broker.client_config(), "group.id": "unused", "isolation.level": "read_committed", **QUIET})
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
@@ -99,6 +116,7 @@ def look_at_all(broker: Broker) -> None:
 def test_records_are_there_whoever_serves_them(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     values = [b"%d" % number + b"x" * 5_000 for number in range(RECORDS)]
+    halves = [b"half %d" % number for number in range(PARTITIONS)]
     delayed = [b"late %d" % number for number in range(PARTITIONS)]
     with Broker(data_dir=str(folder), config=CONFIG) as broker:
         admin = AdminClient(broker.client_config())
@@ -107,6 +125,7 @@ def test_records_are_there_whoever_serves_them(tmp_path: Path) -> None:
         send(broker, "t", *[b"txn"] * PARTITIONS, transactional_id="a")
         send(broker, "t", *delayed, TIMER_DELAY_MS=str(LATE_S * 1_000))
         sent_s = time.monotonic()
+        send_half(broker, "t", halves)
         set_all(broker)
         before = read(broker, "t", RECORDS + PARTITIONS)
         for number in range(5):
@@ -121,6 +140,9 @@ def test_records_are_there_whoever_serves_them(tmp_path: Path) -> None:
                 assert committed(broker, f"g{number}", "t") == {3 + number}
             send(broker, "t", b"with %d" % workers)
             send(broker, "t", *[b"txn"] * 2, transactional_id="a")
+            if workers == 5:
+                commit_half(broker, len(halves))
+                more += len(halves)
             more += 3
             look_at_all(broker)
             if workers == 2:
@@ -128,6 +150,8 @@ def test_records_are_there_whoever_serves_them(tmp_path: Path) -> None:
             found = read(broker, "t", len(before) + len(delayed) + more)
             assert {place: found[place] for place in before} == before
             assert sorted(value for value in found.values() if value and value.startswith(b"late")) == sorted(delayed)
+            ended = sorted(value for value in found.values() if value and value.startswith(b"half"))
+            assert ended == ([] if workers == 2 else sorted(halves))
             admin = AdminClient(broker.client_config())
             name = f"made-by-{workers}"
             admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(10)
