@@ -230,7 +230,7 @@ class Broker:
 
     def _in_loop(self, work: Callable[[App], None]) -> None:
         """Done in the broker's thread. Raises what it raises."""
-        app, loop = self._app, self._loop
+        app, loop = self.app, self._loop
         assert app is not None and loop is not None, "the broker is not running"
 
         async def call() -> None:
