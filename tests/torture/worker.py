@@ -11,6 +11,7 @@ import random
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from confluent_kafka import (
@@ -219,11 +220,19 @@ ROLES: dict[str, Callable[[str, str, History], None]] = {
 
 
 def main(roles: Mapping[str, Callable[[str, str, History], None]], given: Sequence[str]) -> None:
-    """`given`: as on the command line."""
+    """`given`: as on the command line. It ends the process, without librdkafka's own end, which may wait for ever for a
+    broker that it has forgotten."""
     role, servers, name, path = given
     random.seed(name)
     threading.Thread(target=lambda: (sys.stdin.read(), ENDING.set()), daemon=True).start()
-    roles[role](servers, name, History(path))
+    code = 0
+    try:
+        roles[role](servers, name, History(path))
+    except Exception:
+        traceback.print_exc()
+        code = 1
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":
