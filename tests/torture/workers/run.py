@@ -37,7 +37,7 @@ COPIES = {
 SOURCES = ("feed", "plain", "bank", "later", "outbox")
 """What they send others work off."""
 WARMS_S = 3.0
-EVERY_S = (1.0, 5.0)
+EVERY_S = (0.5, 4.0)
 SETTLES_S = 60.0
 WHOLE_S = 60.0
 REOPENED = (2, 1, 5)
