@@ -1,7 +1,8 @@
 """Changes of the shared catalog, told from process to process.
 
-Who has committed one tells the others, and answers its client when they know it, or after `TOLD_S`. A process that was
-not told looks for itself every `POLL_S`; one that is connected anew is told at once.
+Who has committed one tells the others, and answers its client when they know it, or after `TOLD_S`: one that is not
+connected is waited for, too, since it may be there and serve clients. A process that was not told looks for itself
+every `POLL_S`; one that is connected anew is told at once.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class CatalogNews:
         self._links = links
         self._on_lost = on_lost
         self._polling: asyncio.Task[None] | None = None
+        self._missed: dict[int, asyncio.Future[object]] = {}
+        """Processes that could not be told, and when they are."""
 
     def start(self) -> None:
         self._driver.tell = self._tell_others
@@ -72,7 +75,9 @@ class CatalogNews:
 
     def connected(self, process: int) -> None:
         """A process is: it may have missed something."""
-        self._links.ask_process(process, CatalogChanged(self._shared.version), _nobody)
+        missed = self._missed.pop(process, None)
+        told = _nobody if missed is None else partial(_resolve, missed)
+        self._links.ask_process(process, CatalogChanged(self._shared.version), told)
 
     def heard(self, question: CatalogChanged, told: Told) -> None:
         """Another process has changed it."""
@@ -107,8 +112,10 @@ class CatalogNews:
         for process, is_up in self._links.others().items():
             if is_up:
                 future: asyncio.Future[object] = loop.create_future()
-                waiting.append(future)
                 self._links.ask_process(process, CatalogChanged(version), partial(_resolve, future))
+            else:
+                future = self._missed.setdefault(process, loop.create_future())
+            waiting.append(future)
         if waiting:
             await asyncio.wait(waiting, timeout=TOLD_S)
 
