@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -82,6 +83,8 @@ class Crew:
             try:
                 process.wait(max(until_s - time.monotonic(), 0.1))
             except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGUSR1)  # it says where it is
+                time.sleep(0.5)
                 process.kill()
                 process.wait()
                 late.append(place)

@@ -6,8 +6,10 @@ before it goes on: what was written so survives a kill −9. It works until it i
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -224,6 +226,7 @@ def main(roles: Mapping[str, Callable[[str, str, History], None]], given: Sequen
     broker that it has forgotten."""
     role, servers, name, path = given
     random.seed(name)
+    faulthandler.register(signal.SIGUSR1)
     threading.Thread(target=lambda: (sys.stdin.read(), ENDING.set()), daemon=True).start()
     code = 0
     try:
