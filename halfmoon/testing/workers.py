@@ -30,6 +30,8 @@ PORTS = range(16_000, 32_000)
 """Ours are among these, which the system gives to nobody who asks for any port: they are free again after a restart."""
 SHARDS = 16
 """As of workers.shards: so many ports RocketMQ's clients are sent to."""
+TRIES = 5
+IN_USE = "Address already in use"
 KEPT_VARIABLES = ("HALFMOON_LOGLEVEL", "HALFMOON_PURE")
 
 
@@ -43,6 +45,7 @@ class Workers:
     def __init__(self, count: int, config: Mapping[str, Any]) -> None:
         """`config`: sections as in broker.yaml. Ports that are 0 are chosen here."""
         self._count = count
+        self._given = config
         self._config = with_ports(config, count)
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -51,6 +54,18 @@ class Workers:
 
     def start(self, data_dir: str) -> None:
         """Returns when it is ready. Raises StartError, TimeoutError."""
+        for left in reversed(range(TRIES)):
+            try:
+                self._start(data_dir)
+            except StartError as error:
+                # Somebody else was given a port of ours, which nobody has been told of yet.
+                if self.addresses or not left or IN_USE not in str(error):
+                    raise
+                self._config = with_ports(self._given, self._count)
+            else:
+                return
+
+    def _start(self, data_dir: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="halfmoon-workers-")
         config = Path(self._folder.name) / "broker.yaml"
         node = {**self._config.get("node", {}), "data_dir": data_dir}

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 
 from halfmoon.errors import StartError
-from halfmoon.testing import Broker
+from halfmoon.testing import Broker, workers
 from halfmoon.testing.workers import is_free, with_ports
 from tests.testing.test_broker import QUIET, consume, produce
 
@@ -158,3 +158,17 @@ def test_ports_that_are_given_stay_and_others_are_chosen() -> None:
     assert given["listeners"]["rocketmq"] == {"bind": "[::1]:0", "namesrv": "127.0.0.1:0"}
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert not is_free("127.0.0.1", taken.getsockname()[1])
+
+
+def test_a_port_that_somebody_has_taken_is_not_insisted_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        chosen = [taken.getsockname()[1]]
+        choose = workers.free_ports
+        monkeypatch.setattr(workers, "free_ports", lambda host, count: chosen.pop() if chosen else choose(host, count))
+        with Broker(workers=2) as broker:
+            produce(broker, b"one")
+            assert not chosen
+            assert broker.bootstrap_servers != f"127.0.0.1:{taken.getsockname()[1]}"
+        given = {"listeners": {"kafka": {"bind": f"127.0.0.1:{taken.getsockname()[1]}"}}}
+        with pytest.raises(StartError, match="Address already in use"):
+            Broker(workers=2, config=given).start()
