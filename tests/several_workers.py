@@ -49,6 +49,8 @@ def metric(text: str, name: str, **labels: str) -> float:
 
 of_one_process = pytest.mark.skipif(WORKERS > 0, reason=REASON)
 """For tests that look into the broker's process by other means than its `app`: what it logs, for instance."""
+one_broker_of_rocketmq = pytest.mark.xfail(WORKERS > 0, reason="-p is a queue's number, which each broker begins at 0")
+"""For tests of commands that name a queue by its number alone."""
 of_one_data_directory = pytest.mark.skipif(WORKERS > 0, reason="reads the data directory of one process")
 """For tests of tools that work without a broker."""
 

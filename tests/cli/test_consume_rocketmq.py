@@ -15,6 +15,7 @@ from halfmoon.cli import rocketmq_consume
 from halfmoon.client import ConnectionFailedError, PullResult, PullStatus, Queue
 from halfmoon.testing import Broker
 from tests.cli.conftest import CommandLine
+from tests.several_workers import one_broker_of_rocketmq
 
 MQ = ("--protocol", "rocketmq")
 
@@ -70,6 +71,7 @@ def test_more_than_a_pull_gives(broker_cli: CommandLine, topic: str) -> None:
     assert broker_cli.ok("consume", topic, "-c", "500", *MQ).out.encode() == b"".join(lines.splitlines(True)[:500])
 
 
+@one_broker_of_rocketmq
 def test_the_last_ones_over_all_queues_in_order_of_time(broker_cli: CommandLine, name: str) -> None:
     broker_cli.ok("topic", "create", name, "-p", "2", "-c", "retention.ms=-1")
     for number in range(6):
@@ -210,6 +212,7 @@ def test_a_group_whose_name_rocketmq_does_not_take(
     assert err.count(b"\n") == 1
 
 
+@one_broker_of_rocketmq
 def test_what_comes_later_is_printed_from_every_queue_and_ctrl_c_ends_it(
     program: Callable[..., subprocess.Popen[bytes]], broker_cli: CommandLine, name: str
 ) -> None:
