@@ -40,8 +40,13 @@ def _group() -> None:
 @app.command()
 def verify(directory: DirectoryArgument, result: OutputOption = Output.TEXT) -> int:
     """Verify the checksums of all data in DIR, and its index files. Exit code 1 on corruption."""
+    from halfmoon.cli import log_shards
     from halfmoon.offline import verifying
+    from halfmoon.offline.opening import in_files
 
+    if log_shards.has_shards(directory):
+        with _named(directory):
+            return log_shards.verify(directory, result)
     with _named(directory), output.progress("verifying") as progress:
         report = verifying.verify(directory, progress.update)
     facts = dataclasses.asdict(report)
@@ -54,7 +59,7 @@ def verify(directory: DirectoryArgument, result: OutputOption = Output.TEXT) -> 
         facts["damaged"] = [f"{low}-{high}" for low, high in report.damaged]
         output.facts(facts)
         for low, high in report.damaged:
-            output.line(f"problem: log positions {low} to {high} are damaged{_files(directory, low, high)}")
+            output.line(f"problem: log positions {low} to {high} are damaged{in_files(directory, low, high)}")
         for problem in problems:
             output.line(f"problem: {problem}")
         output.line("whole" if report.ok else "damaged")
@@ -107,29 +112,16 @@ def repair(
     return 0
 
 
-def _files(directory: Path, low: int, high: int) -> str:
-    """Says in which files these log positions stand, behind a comma."""
-    from halfmoon.core import clean_files
-    from halfmoon.core.storage.log_files import FOLDER
-
-    starts = sorted(
-        (int(path.name), f"{folder}/{path.name}")
-        for folder in (FOLDER, clean_files.FOLDER)
-        for path in (directory / folder).glob("[0-9]" * 20)
-    )
-    before = [path for start, path in starts if start <= low][-1:]
-    files = before + [path for start, path in starts if low < start < high]
-    return f", in {', '.join(files)}" if files else ""
-
-
 def _show(directory: Path, findings: Findings) -> None:
+    from halfmoon.offline.opening import in_files
+
     if findings.identity_lost:
         ids = f"the cluster id will be {findings.cluster_id}, the node id {findings.node_id}"
         output.line(f"meta.json: missing or unreadable; {ids}")
     for low, high in findings.missing:
         output.line(f"missing: log positions {low} to {high}")
     for low, high in findings.damaged:
-        output.line(f"damaged: log positions {low} to {high}{_files(directory, low, high)}")
+        output.line(f"damaged: log positions {low} to {high}{in_files(directory, low, high)}")
     for each in findings.lost:
         output.line(f"lost: topic={each.topic} partition={each.partition} offsets={each.low}-{each.high - 1}")
     for each in findings.unreadable:
@@ -168,14 +160,19 @@ def backup(
 
     The copy has everything that has been acknowledged. It has no node.key: the command says if something needs it.
     """
+    from halfmoon.cli import log_shards
     from halfmoon.offline.backup import backup as copy
 
     if active:
         output.note("halfmoon: --active is deprecated: every backup has the active segment")
-    with _named(directory), output.progress("copying") as progress:
-        report = copy(directory, target, progress.update)
-    places = {"directory": str(directory), "target": str(target)}
-    code = _verified(target, places, dataclasses.asdict(report), result)
+    if log_shards.has_shards(directory):
+        with _named(directory):
+            code = log_shards.backup(directory, target, result)
+    else:
+        with _named(directory), output.progress("copying") as progress:
+            report = copy(directory, target, progress.update)
+        places = {"directory": str(directory), "target": str(target)}
+        code = _verified(target, places, dataclasses.asdict(report), result)
     protected = _key_protected(target)
     if protected:
         output.note(f"halfmoon: node.key is not in the backup; keep it elsewhere. It protects {_listed(protected)}")
@@ -192,11 +189,15 @@ def restore(
     A broker can be started on DIR then. BACKUP stays as it is. Where node.key is missing and something needs it, the
     command says which users' secrets have to be set anew without it.
     """
+    from halfmoon.cli import log_shards
     from halfmoon.offline.backup import restore as copy
 
-    with output.progress("copying") as progress:
-        copied = copy(saved, directory, progress.update)
-    code = _verified(directory, {"backup": str(saved), "directory": str(directory)}, {"bytes": copied}, result)
+    if log_shards.has_shards(saved):
+        code = log_shards.restore(saved, directory, result)
+    else:
+        with output.progress("copying") as progress:
+            copied = copy(saved, directory, progress.update)
+        code = _verified(directory, {"backup": str(saved), "directory": str(directory)}, {"bytes": copied}, result)
     protected = None if (directory / NODE_KEY).exists() else _key_protected(directory)
     if protected:
         anew = [
@@ -213,10 +214,11 @@ def restore(
 def _key_protected(directory: Path) -> KeyProtected:
     import time
 
-    from halfmoon.offline import key_protected
+    from halfmoon.offline import key_protected, shards
 
+    find = shards.key_protected if shards.of(directory) else key_protected.find
     with _named(directory):
-        return key_protected.find(directory, time.time_ns() // 1_000_000)
+        return find(directory, time.time_ns() // 1_000_000)
 
 
 def _listed(protected: KeyProtected) -> str:
@@ -237,6 +239,7 @@ def _some(names: Collection[str]) -> str:
 def _verified(written: Path, places: dict[str, str], facts: dict[str, Any], result: Output) -> int:
     """Verify what was written, and say what it is; the exit code."""
     from halfmoon.offline import verifying
+    from halfmoon.offline.opening import in_files
 
     with _named(written), output.progress("verifying") as progress:
         report = verifying.verify(written, progress.update)
@@ -248,7 +251,7 @@ def _verified(written: Path, places: dict[str, str], facts: dict[str, Any], resu
     else:
         output.facts(facts)
         for low, high in report.damaged:
-            output.line(f"problem: log positions {low} to {high} are damaged{_files(written, low, high)}")
+            output.line(f"problem: log positions {low} to {high} are damaged{in_files(written, low, high)}")
         for problem in report.problems:
             output.line(f"problem: {problem}")
         output.line("whole" if report.ok else "damaged")

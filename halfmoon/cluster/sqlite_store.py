@@ -16,6 +16,7 @@ import msgspec
 
 from halfmoon.cluster.placement import MOST_SHARDS
 from halfmoon.cluster.store import CatalogUnavailableError, Change, Cluster, News
+from halfmoon.core.crc import crc32c
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.errors import StartError
 
@@ -24,8 +25,8 @@ WAIT_S = 10.0
 """For the others, who hold the catalog for some milliseconds each."""
 _TABLES = """
 create table cluster (id text not null, format integer not null, shards integer not null);
-create table change (version integer primary key, at_ms integer not null, records blob not null);
-create table snapshot (version integer primary key, data blob not null);
+create table change (version integer primary key, at_ms integer not null, records blob not null, crc integer not null);
+create table snapshot (version integer primary key, data blob not null, crc integer not null);
 """
 _LAST = "select max(coalesce(max(version), 0), (select coalesce(max(version), 0) from snapshot)) from change"
 _records = msgspec.msgpack.Decoder(tuple[bytes, ...])
@@ -68,16 +69,10 @@ class SqliteStore:
             raise StartError(f"{cluster.shards} shards; from 1 to {MOST_SHARDS} are possible")
         if path.exists():
             raise StartError(f"{path} exists")
-        made = path.with_name(f"{path.name}.new")
-        made.unlink(missing_ok=True)
-        fs = OsFileSystem(path.parent)
-        fs.open(made.name, create=True).close()  # for its mode: users' credentials stand in it
-        with contextlib.closing(sqlite3.connect(made)) as connection:
-            connection.executescript(f"pragma synchronous = full; begin; {_TABLES}")
+        with _made(path) as connection:
+            connection.executescript(f"begin; {_TABLES}")
             connection.execute("insert into cluster values (?, ?, ?)", (cluster.id, FORMAT, cluster.shards))
             connection.commit()
-        fs.rename(made.name, path.name)
-        fs.sync_directory(".")
 
     def read(self, after: int) -> News:
         with self._translated():
@@ -99,9 +94,11 @@ class SqliteStore:
 
     def _news(self, after: int) -> News:
         execute = self._connection.execute
-        snapshot = execute("select version, data from snapshot where version > ?", (after,)).fetchone()
+        found = execute("select version, data, crc from snapshot where version > ?", (after,)).fetchone()
+        snapshot = None if found is None else (found[0], _checked(*found))
         since = after if snapshot is None else snapshot[0]
-        rows = execute("select version, records from change where version > ? order by version", (since,)).fetchall()
+        select = "select version, records, crc from change where version > ? order by version"
+        rows = [(row[0], _checked(*row)) for row in execute(select, (since,))]
         versions = [version for version, _ in rows]
         if versions != list(range(since + 1, since + 1 + len(rows))):
             raise CatalogUnavailableError(f"changes of the catalog are missing behind version {since}")
@@ -112,8 +109,9 @@ class SqliteStore:
             execute = self._connection.execute
             try:
                 version: int = execute(_LAST).fetchone()[0] + 1
-                row = (version, time.time_ns() // 1_000_000, msgspec.msgpack.encode(list(records)))
-                execute("insert into change values (?, ?, ?)", row)
+                encoded = msgspec.msgpack.encode(list(records))
+                row = (version, time.time_ns() // 1_000_000, encoded, crc32c(encoded))
+                execute("insert into change values (?, ?, ?, ?)", row)
                 execute("commit")
             except BaseException:
                 self._let_go()
@@ -135,12 +133,25 @@ class SqliteStore:
             try:
                 if execute("select count(*) from snapshot where version >= ?", (version,)).fetchone()[0] == 0:
                     execute("delete from snapshot")
-                    execute("insert into snapshot values (?, ?)", (version, snapshot))
+                    execute("insert into snapshot values (?, ?, ?)", (version, snapshot, crc32c(snapshot)))
                     execute("delete from change where version <= ?", (version,))
                 execute("commit")
             except BaseException:
                 self._let_go()
                 raise
+
+    def check(self) -> None:
+        """Read all of the file: SQLite's own structures. Raises CatalogUnavailableError where one is damaged."""
+        with self._translated():
+            said: str = self._connection.execute("pragma integrity_check(1)").fetchone()[0]
+        if said != "ok":
+            raise CatalogUnavailableError(f"the catalog is damaged: {said}")
+
+    def copy(self, path: Path) -> None:
+        """The catalog of one moment in a new file, which is there as a whole or not at all. Raises
+        CatalogUnavailableError, OSError."""
+        with self._translated(), _made(path) as connection:
+            self._connection.backup(connection)
 
     def close(self) -> None:
         self._connection.close()
@@ -151,3 +162,24 @@ class SqliteStore:
             yield
         except sqlite3.Error as error:
             raise CatalogUnavailableError(f"the catalog: {error}") from error
+
+
+def _checked(version: int, data: bytes, crc: int) -> bytes:
+    """SQLite has no checksums of its own. Raises CatalogUnavailableError."""
+    if crc32c(data) != crc:
+        raise CatalogUnavailableError(f"version {version} of the catalog is damaged")
+    return data
+
+
+@contextlib.contextmanager
+def _made(path: Path) -> Iterator[sqlite3.Connection]:
+    """A new file that gets its name once it is written."""
+    made = path.with_name(f"{path.name}.new")
+    made.unlink(missing_ok=True)
+    fs = OsFileSystem(path.parent)
+    fs.open(made.name, create=True).close()  # for its mode: users' credentials stand in it
+    with contextlib.closing(sqlite3.connect(made)) as connection:
+        connection.execute("pragma synchronous = full")
+        yield connection
+    fs.rename(made.name, path.name)
+    fs.sync_directory(".")

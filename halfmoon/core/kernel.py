@@ -156,7 +156,6 @@ class Kernel:
         recovery = Recovery(self.log, self.catalog, self.indexes, self.clean_files, self.settings, progress)
         recovery.run()
         self.report = recovery.report
-        self._check_shard()
         if self.catalog.shard is not None:
             self.log.reusable_from = self.catalog.shard.linked_upto
         self._this_node.epoch = self.log.generation
@@ -171,7 +170,8 @@ class Kernel:
 
     def begin(self) -> None:
         """Nothing else is written in this generation before it is on disk, or it might be given out twice. Raises
-        StorageError."""
+        StartError, StorageError."""
+        self._check_shard()
         if self._shard is not None and self.catalog.shard is None:
             self.appender.append_control(control.ShardBegun(self._shard.number))
         self.appender.append_control(control.GenerationStarted(self.log.generation, self.clock.wall_ms()))

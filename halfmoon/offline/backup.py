@@ -78,7 +78,7 @@ def backup(
     What an attempt that failed leaves behind is not a data directory: `meta.json` comes last.
     """
     source = OsFileSystem(directory, read_only=True)
-    goal = _new_directory(target)
+    goal = new_directory(target)
     meta = read_file(source, identity.PATH)
     if meta is None:
         raise StartError(f"{source.root} is no data directory: there is no {identity.PATH} in it")
@@ -95,7 +95,7 @@ def restore(saved: str | os.PathLike[str], directory: str | os.PathLike[str], pr
     root = Path(saved)
     if not (root / identity.PATH).is_file():
         raise StartError(f"{root} is no backup: there is no {identity.PATH} in it")
-    goal = _new_directory(directory)
+    goal = new_directory(directory)
     _refuse_in_use(root)
     paths = sorted(path.relative_to(root) for path in root.rglob("*") if path.is_file())
     paths = [path for path in paths if path not in (Path(identity.PATH), Path(LOCK))]
@@ -131,7 +131,7 @@ def _refuse_in_use(root: Path) -> None:
         os.close(fd)
 
 
-def _new_directory(path: str | os.PathLike[str]) -> Path:
+def new_directory(path: str | os.PathLike[str]) -> Path:
     """Raises StartError where there is something already."""
     found = Path(path)
     if found.exists() and (not found.is_dir() or any(found.iterdir())):

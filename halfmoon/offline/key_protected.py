@@ -41,6 +41,10 @@ def find(directory: str | os.PathLike[str], now_ms: int) -> KeyProtected:
                     record = control.decode(payload)
                     if isinstance(record, CredentialsState.records):
                         state.apply(record)
+    return protected(state, now_ms)
+
+
+def protected(state: CredentialsState, now_ms: int) -> KeyProtected:
     users = sorted(each.name for each in state.users.values() if each.sealed)
     owners = sorted(each.owner for each in state.tokens.values() if each.expires_ms > now_ms)
     return KeyProtected(users, {owner: owners.count(owner) for owner in owners})

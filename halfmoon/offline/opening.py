@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from halfmoon.core import clean_files
 from halfmoon.core.storage.files import FileSystem, read_file
-from halfmoon.core.storage.log_files import gaps, list_segments, missing_segment
+from halfmoon.core.storage.log_files import FOLDER, gaps, list_segments, missing_segment
 from halfmoon.core.storage.segment import Segment
 from halfmoon.errors import StartError
+from halfmoon.schema.shards import SHARED_CATALOG
 
 
 @contextmanager
@@ -18,6 +20,7 @@ def open_segments(fs: FileSystem) -> Iterator[list[Segment]]:
     """The segments that are there, opened for reading; zeroes stand in for what is missing between them. Raises
     StartError where this is no data directory."""
     if read_file(fs, "meta.json") is None:
+        refuse_shards(fs)
         raise StartError("no data directory: there is no meta.json in it")
     segments: list[Segment] = []
     try:
@@ -41,6 +44,12 @@ def open_segments(fs: FileSystem) -> Iterator[list[Segment]]:
             segment.file.close()
 
 
+def refuse_shards(fs: FileSystem) -> None:
+    """Raises StartError where it is the data directory of several workers."""
+    if read_file(fs, SHARED_CATALOG) is not None:
+        raise StartError("this is the data directory of several workers: give the folder of one of its shards")
+
+
 @contextmanager
 def clean_segment(fs: FileSystem, start: int) -> Iterator[Segment | None]:
     """A clean file, opened; None where it has been replaced meanwhile, or is none."""
@@ -54,3 +63,15 @@ def clean_segment(fs: FileSystem, start: int) -> Iterator[Segment | None]:
     finally:
         segment.mapping.release()
         segment.file.close()
+
+
+def in_files(directory: Path, low: int, high: int) -> str:
+    """Says in which files these log positions are, behind a comma."""
+    starts = sorted(
+        (int(path.name), f"{folder}/{path.name}")
+        for folder in (FOLDER, clean_files.FOLDER)
+        for path in (directory / folder).glob("[0-9]" * 20)
+    )
+    before = [path for start, path in starts if start <= low][-1:]
+    files = before + [path for start, path in starts if low < start < high]
+    return f", in {', '.join(files)}" if files else ""

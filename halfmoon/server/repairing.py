@@ -36,7 +36,7 @@ from halfmoon.core.storage.log_files import FOLDER, list_segments
 from halfmoon.core.storage.scan import read_header
 from halfmoon.errors import StartError
 from halfmoon.hooks.plugins import load_plugins
-from halfmoon.offline.opening import open_segments
+from halfmoon.offline.opening import open_segments, refuse_shards
 from halfmoon.offline.verifying import verify
 from halfmoon.plugins import BUILT_IN
 from halfmoon.schema.snapshot import CLEAN_BASE
@@ -89,6 +89,7 @@ def examine(
 ) -> Findings:
     """What a repair would do; the directory stays as it is. Its broker must not run. `cluster_id`, `node_id`: for a
     directory without meta.json; None: a new one, and NEW_NODE. Raises StartError, OSError."""
+    refuse_shards(OsFileSystem(directory, read_only=True))
     known = _identity(directory)
     if known is not None:
         _refuse_other("cluster id", cluster_id, known.cluster_id)
