@@ -17,6 +17,7 @@ A restored directory shares nothing with its backup, which may be restored again
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -68,12 +69,50 @@ class BackupReport:
     """Segments that expired while the backup was made."""
 
 
+class Copies:
+    """Copies of files, each made once: the shards that an import has made share the files of before, by hard links.
+    What has several names has them in the copy, too."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[int, ...], Path] = {}
+
+    def copy(self, source: Path, goal: Path) -> None:
+        """Raises OSError; FileNotFoundError where there is no source."""
+        if not self.link(source, goal):
+            copy_file(source, goal)
+            self.remember(source, goal)
+
+    def link(self, source: Path, goal: Path) -> bool:
+        """False where this file has not been copied under another name. Raises FileNotFoundError."""
+        made = self._made.get(_file_of(source))
+        if made is None:
+            return False
+        try:
+            os.link(made, goal)
+        except OSError:  # it is gone, or a file may not have so many names
+            return False
+        return True
+
+    def remember(self, source: Path, goal: Path) -> None:
+        """`goal` is a copy of it, which nobody will change."""
+        with contextlib.suppress(FileNotFoundError):
+            self._made[_file_of(source)] = goal
+
+
+def _file_of(path: Path) -> tuple[int, ...]:
+    """The same for all names of a file, and another where its number was given to a new one."""
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def backup(
     directory: str | os.PathLike[str],
     target: str | os.PathLike[str],
     progress: Progress | None = None,
+    copies: Copies | None = None,
 ) -> BackupReport:
-    """Copy a data directory to `target`, which must not exist or be empty. Raises StartError, OSError.
+    """Copy a data directory to `target`, which must not exist or be empty. `copies`: of the other shards, where this is
+    one. Raises StartError, OSError.
 
     What an attempt that failed leaves behind is not a data directory: `meta.json` comes last.
     """
@@ -84,15 +123,20 @@ def backup(
         raise StartError(f"{source.root} is no data directory: there is no {identity.PATH} in it")
     into = OsFileSystem(goal)
     with open_segments(source) as segments:
-        report = _Backup(source, into, progress).run(segments)
+        report = _Backup(source, into, progress, copies or Copies()).run(segments)
     write_file(into, identity.PATH, [meta])
     return report
 
 
-def restore(saved: str | os.PathLike[str], directory: str | os.PathLike[str], progress: Progress | None = None) -> int:
-    """Copy a backup to `directory`, which must not exist or be empty; returns how many bytes that are. Raises
-    StartError, OSError. As with `backup`, `meta.json` comes last."""
-    root = Path(saved)
+def restore(
+    saved: str | os.PathLike[str],
+    directory: str | os.PathLike[str],
+    progress: Progress | None = None,
+    copies: Copies | None = None,
+) -> int:
+    """Copy a backup to `directory`, which must not exist or be empty; returns how many bytes that are. `copies`: as of
+    `backup`. Raises StartError, OSError. As with `backup`, `meta.json` comes last."""
+    root, copies = Path(saved), copies or Copies()
     if not (root / identity.PATH).is_file():
         raise StartError(f"{root} is no backup: there is no {identity.PATH} in it")
     goal = new_directory(directory)
@@ -104,7 +148,7 @@ def restore(saved: str | os.PathLike[str], directory: str | os.PathLike[str], pr
     into = OsFileSystem(goal)
     for path in paths:
         into.make_directory(str(path.parent))
-        copy_file(root / path, goal / path)
+        copies.copy(root / path, goal / path)
         file = into.open(str(path))
         file.sync()
         done += file.size()
@@ -140,10 +184,11 @@ def new_directory(path: str | os.PathLike[str]) -> Path:
 
 
 class _Backup:
-    def __init__(self, source: OsFileSystem, into: OsFileSystem, progress: Progress | None) -> None:
+    def __init__(self, source: OsFileSystem, into: OsFileSystem, progress: Progress | None, copies: Copies) -> None:
         self._source = source
         self._into = into
         self._progress = progress
+        self._copies = copies
         self._total = 0
         self._done = 0
         self.report = BackupReport()
@@ -193,14 +238,28 @@ class _Backup:
         except OSError as error:
             if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS):
                 raise
-            if not self._copy(segment, segment.size) or not (self._source.root / path).exists():
-                self._into.remove(path)
+            if not self._copy_sealed(segment):
                 return False
         file = self._into.open(path)
         file.sync()  # it may have been sealed a moment ago
         file.close()
         self.report.bytes += segment.size
         self._advance(segment.size)
+        return True
+
+    def _copy_sealed(self, segment: Segment) -> bool:
+        """False if it has expired."""
+        path = segment_path(segment.start)
+        source, goal = self._source.root / path, self._into.root / path
+        try:
+            if self._copies.link(source, goal):
+                return True
+        except FileNotFoundError:
+            return False
+        if not self._copy(segment, segment.size) or not source.exists():
+            self._into.remove(path)
+            return False
+        self._copies.remember(source, goal)
         return True
 
     def _copy(self, segment: Segment, size: int) -> bool:
@@ -275,7 +334,7 @@ class _Backup:
                 except FileNotFoundError:
                     return False
                 except OSError:
-                    copy_file(source, goal)
+                    self._copies.copy(source, goal)
             except FileNotFoundError:
                 return False
             file = self._into.open(path)
@@ -295,7 +354,7 @@ class _Backup:
                 except FileNotFoundError:  # merged meanwhile; a start makes it again
                     continue
                 except OSError:
-                    copy_file(self._source.root / path, goal)
+                    self._copies.copy(self._source.root / path, goal)
                 file = self._into.open(path)
                 file.sync()
                 file.close()

@@ -21,7 +21,7 @@ from halfmoon.config.settings import Settings
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.errors import StartError
 from halfmoon.offline import backup, verifying
-from halfmoon.offline.backup import BackupReport, Progress
+from halfmoon.offline.backup import BackupReport, Copies, Progress
 from halfmoon.offline.key_protected import KeyProtected, protected
 from halfmoon.schema.shards import SHARED_CATALOG
 from halfmoon.services.credentials.state import CredentialsState
@@ -51,11 +51,11 @@ def copy(
     """Copy all shards and the catalog to `target`, which must not exist or be empty, the workers running or not. Raises
     StartError, OSError. What an attempt that failed leaves behind is no data directory: the catalog comes last."""
     root, goal = Path(directory), backup.new_directory(target)
-    steps = _Steps(of(root), progress)
+    steps, copies = _Steps(of(root), progress), Copies()
     copied = {}
     for shard in of(root):
         with _named(shard):
-            copied[shard.name] = backup.backup(shard, goal / shard.name, steps.next())
+            copied[shard.name] = backup.backup(shard, goal / shard.name, steps.next(), copies)
     _copy_catalog(root, goal)
     return ShardsReport(len(_read_catalog(goal)[0].by_number), copied)
 
@@ -64,11 +64,11 @@ def restore(saved: str | os.PathLike[str], directory: str | os.PathLike[str], pr
     """Copy what `copy` wrote to `directory`, which must not exist or be empty; how many bytes the shards have. Raises
     StartError, OSError."""
     root, goal = Path(saved), backup.new_directory(directory)
-    steps = _Steps(of(root), progress)
+    steps, copies = _Steps(of(root), progress), Copies()
     copied = 0
     for shard in of(root):
         with _named(shard):
-            copied += backup.restore(shard, goal / shard.name, steps.next())
+            copied += backup.restore(shard, goal / shard.name, steps.next(), copies)
     _copy_catalog(root, goal)
     return copied
 
