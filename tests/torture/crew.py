@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -26,9 +27,12 @@ class Crew:
         *,
         module: str = "tests.torture.worker",
         named: Collection[str] = ("pipe",),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """`copies`: how many of each role. `module`: what is run, as `tests.torture.worker` is. `named`: roles whose
-        name stays with the place, since it is a transactional id: the next one ends what the killed one left open."""
+        name stays with the place, since it is a transactional id: the next one ends what the killed one left open.
+        `environment`: more of it."""
+        self._environment = {**os.environ, **(environment or {})}
         self._servers = servers
         self._folder = folder
         self._module = module
@@ -49,8 +53,9 @@ class Crew:
         command = [sys.executable, "-m", self._module, role, self._servers, name]
         with (self._folder / "errors").open("ab") as errors:
             self._running[place] = subprocess.Popen(
-                [*command, str(self._folder / f"{role}.history")], cwd=ROOT, stdin=subprocess.PIPE, stderr=errors
-            )
+                [*command, str(self._folder / f"{role}.history")], cwd=ROOT, stdin=subprocess.PIPE, stderr=errors,
+                env=self._environment,
+            )  # fmt: skip
 
     def kill(self, place: str) -> None:
         process = self._running.pop(place, None)

@@ -212,6 +212,15 @@ def check_nacks(lines: Sequence[Line], stored: Partitions, wants: Callable[[str]
     return found + _some("delivered again too often", (each for each in there if each[1] > wants(each[0])))
 
 
+def check_taken(lines: Sequence[Line], stored: Partitions) -> list[str]:
+    """RocketMQ's producers and consumers: `sent VALUE`, `stored VALUE`, `took VALUE`. At least once, all of it."""
+    told = {kind: {what[1] for _, what in lines if what[0] == kind} for kind in ("sent", "stored", "took")}
+    there = set(values_of(stored))
+    found = _some("acknowledged and not there", told["stored"] - there)
+    found += _some("stored and sent by nobody", there - told["sent"])
+    return found + _some("stored and taken by nobody", there - told["took"])
+
+
 def check_ends(ends: Mapping[tuple[str, int], tuple[int, int]]) -> list[str]:
     """By topic and partition, the high watermark and the last stable offset."""
     return _some(

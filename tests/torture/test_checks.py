@@ -201,6 +201,14 @@ def test_half_messages() -> None:
     assert asked == ["1 prepared, to be committed, and not delivered: a/2"]
 
 
+def test_what_is_taken() -> None:
+    lines = history("sent a\nstored a\nsent b\ntook a\ntook a")
+    assert histories.check_taken(lines, topic("a a")) == []
+    assert histories.check_taken(lines, topic("")) == ["1 acknowledged and not there: a"]
+    assert histories.check_taken(lines, topic("a b")) == ["1 stored and taken by nobody: b"]
+    assert "1 stored and sent by nobody: c" in histories.check_taken(lines, topic("a c"))
+
+
 def test_negative_acknowledgements() -> None:
     lines = history("nacks a 1\nnacked a 1\nnacks b 1")
 

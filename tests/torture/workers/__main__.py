@@ -33,6 +33,11 @@ def main() -> int:
     parser.add_argument("--first", type=int, help="the first of them; else by chance")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="how long faults happen in each")
     parser.add_argument("--results", type=Path, default=RESULTS, help="a line of JSON for each is added to this file")
+    parser.add_argument(
+        "--rocketmq",
+        action=argparse.BooleanOptionalAction,
+        help="RocketMQ's clients too; by default with each third seed",
+    )
     parser.add_argument("--keep", action="store_true", help="keep the folder of each run")
     parser.add_argument("--stop", action="store_true", help="end with the first that fails")
     given = parser.parse_args()
@@ -43,7 +48,8 @@ def main() -> int:
     failed = []
     for seed in seeds:
         folder = Path(tempfile.mkdtemp(prefix=f"halfmoon-torture-{seed}-"))
-        outcome = Run(seed, given.seconds, folder).play()
+        rocketmq = seed % 3 == 0 if given.rocketmq is None else given.rocketmq
+        outcome = Run(seed, given.seconds, folder, rocketmq=rocketmq).play()
         given.results.parent.mkdir(parents=True, exist_ok=True)
         with given.results.open("ab") as results:
             results.write(msgspec.json.encode(outcome) + b"\n")
@@ -68,7 +74,8 @@ def told(outcome: Outcome) -> str:
     )  # fmt: skip
     lines = [
         f"seed {outcome.seed}: {'FAILED' if outcome.violations else 'passed'} in {outcome.seconds:.0f} s, "
-        f"flush {outcome.flush}; {faults}; {outcome.in_flight} kills with requests in flight; {done} operations; "
+        f"flush {outcome.flush}{', RocketMQ' * outcome.rocketmq}; {faults}; "
+        f"{outcome.in_flight} kills with requests in flight; {done} operations; "
         f"longest wait {max(outcome.killed_ms, default=0):.0f} ms at killed workers, "
         f"{max(outcome.others_ms, default=0):.0f} ms at others"
     ]

@@ -9,20 +9,21 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 
+from halfmoon.errors import HalfmoonError
 from halfmoon.kafka import Nack, TransactionalOutbox, attempts
 from tests.torture import worker
 from tests.torture.worker import ENDING, JOBS, RESULTS, STEADY, History, decision
 
-PLAIN, ACCOUNTS, LATER = "plain", "accounts", "later"
+PLAIN, ACCOUNTS, LATER, ROCKET = "plain", "accounts", "later", "rocket"
 BILLING, SHOP = "billing", "shop"
 RETRIES, CHECKS = f"retry.{BILLING}", f"check.{SHOP}"
 PARTITIONS = 8
-TOPICS = {JOBS: PARTITIONS, RESULTS: PARTITIONS, PLAIN: 5, ACCOUNTS: 7, LATER: 5, worker.HALVES: 5}
+TOPICS = {JOBS: PARTITIONS, RESULTS: PARTITIONS, PLAIN: 5, ACCOUNTS: 7, LATER: 5, worker.HALVES: 5, ROCKET: 6}
 SHARED = {"group.protocol": "consumer"}
 """The groups whose partitions the broker assigns (KIP-848)."""
 LEVELS_MS = {1: 1_000, 2: 5_000}
@@ -171,6 +172,36 @@ def nack(servers: str, name: str, note: History) -> None:
     consumer.close()
 
 
+def rsend(servers: str, name: str, note: History) -> None:
+    """RocketMQ's model, whose producers are not idempotent: what is not answered may be there, also twice."""
+    from halfmoon import client
+
+    with client.Producer(f"rsend-{name}") as producer:
+        number = 0
+        while not ENDING.wait(0.03):
+            value = f"{name}/{number}"
+            note("sent", value)
+            try:
+                producer.send(client.Message(ROCKET, value.encode()), timeout_ms=5_000)
+            except HalfmoonError as error:
+                note("failed", value, type(error).__name__)
+            else:
+                note("stored", value)
+            number += 1
+
+
+def rtake(servers: str, name: str, note: History) -> None:
+    from halfmoon import client
+
+    def take(messages: Sequence[client.ReceivedMessage], _: object) -> client.Status:
+        for message in messages:
+            note("took", message.body.decode())
+        return client.Status.SUCCESS
+
+    with client.PushConsumer("takers", take, {ROCKET: "*"}, consume_from=client.ConsumeFrom.FIRST):
+        ENDING.wait()
+
+
 def _consumer(servers: str, group: str, topics: list[str]) -> Consumer:
     consumer = Consumer(
         {
@@ -198,6 +229,8 @@ ROLES: Mapping[str, Callable[[str, str, History], None]] = {
     "outbox": partial(worker.outbox, undecided=7, pause_s=0.02),
     "answers": answers,
     "nack": nack,
+    "rsend": rsend,
+    "rtake": rtake,
 }
 
 

@@ -26,7 +26,7 @@ from tests.torture.histories import Line
 from tests.torture.reading_back import Stored, read_back
 from tests.torture.worker import HALVES, JOBS, RESULTS, decision
 from tests.torture.workers.figures import Fault, Waits, operations, waits
-from tests.torture.workers.roles import ACCOUNTS, LATER, PLAIN, RETRIES, ROLES, TOPICS, wants
+from tests.torture.workers.roles import ACCOUNTS, LATER, PLAIN, RETRIES, ROCKET, ROLES, TOPICS, wants
 from tests.torture.workers.serving import MOST_WORKERS, ServingWorkers, pause, send
 
 MODULE = "tests.torture.workers.roles"
@@ -34,7 +34,9 @@ COPIES = {
     "feed": 1, "plain": 1, "pipe": 2, "bank": 2, "read": 2, "shared": 2, "share": 2, "later": 1, "outbox": 1,
     "answers": 1, "nack": 2,
 }  # fmt: skip
-SOURCES = ("feed", "plain", "bank", "later", "outbox")
+ROCKETMQ = {"rsend": 1, "rtake": 2}
+"""These come to them where RocketMQ is on."""
+SOURCES = ("feed", "plain", "bank", "later", "outbox", "rsend")
 """What they send others work off."""
 WARMS_S = 3.0
 EVERY_S = (0.5, 4.0)
@@ -50,6 +52,7 @@ FAULTS = {"kill": 52, "two": 10, "pause": 14, "crash": 4, "restart": 5, "client"
 class Outcome(Struct):
     seed: int
     flush: str
+    rocketmq: bool
     violations: list[str]
     seconds: float
     faults: dict[str, int]
@@ -70,6 +73,7 @@ class Run:
         *,
         kills: int | None = None,
         workers: int = 0,
+        rocketmq: bool = False,
         copies: Mapping[str, int] = COPIES,
         reopened: Sequence[int] = REOPENED,
     ) -> None:
@@ -83,7 +87,7 @@ class Run:
         self._first = workers or dice.randint(2, 4)
         self.flush = dice.choice(["sync", "interval"])
         self.serving = ServingWorkers(
-            folder, log_flush=self.flush, log_segment_bytes=dice.choice(["64KiB", "256KiB", "1MiB"]),
+            folder, rocketmq=rocketmq, log_flush=self.flush, log_segment_bytes=dice.choice(["64KiB", "256KiB", "1MiB"]),
             log_index_checkpoint_bytes="256KiB", groups_share_auto_offset_reset="earliest",
             groups_share_record_lock_duration="3s", groups_share_delivery_count_limit="10",
             groups_consumer_session_timeout="6s", groups_share_session_timeout="6s",
@@ -91,7 +95,11 @@ class Run:
             plugins_transaction_timeout="3s", plugins_transaction_check_interval="2s",
             plugins_transaction_check_max="1000", transactions_max_timeout="60s",
         )  # fmt: skip
-        self.crew = Crew(self.serving.address, folder, copies, module=MODULE, named=("pipe", "bank"))
+        copies = {**copies, **(ROCKETMQ if rocketmq else {})}
+        self.crew = Crew(
+            self.serving.address, folder, copies, module=MODULE, named=("pipe", "bank"),
+            environment={"NAMESRV_ADDR": self.serving.namesrv},
+        )  # fmt: skip
         self.faults: list[Fault] = []
         self.violations: list[str] = []
         self._owners: dict[int, list[int]] = {}
@@ -125,7 +133,8 @@ class Run:
         counts = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
         counts |= {"client": len(self.crew.killed), "clients that gave up": self.crew.gave_up}
         return Outcome(
-            self.seed, self.flush, self.violations, round(time.monotonic() - begun_s, 1), counts, in_flight,
+            self.seed, self.flush, bool(self.serving.namesrv), self.violations, round(time.monotonic() - begun_s, 1),
+            counts, in_flight,
             operations(found), {topic: sum(map(len, parts)) for topic, parts in everything.items()}, waited.killed,
             waited.others,
         )  # fmt: skip
@@ -273,7 +282,13 @@ class Run:
             what[1] for _, what in crew.history("outbox")
             if what[0] == "prepared" and decision(what[1]) == "commit"
         }  # fmt: skip
+
+        def taken() -> bool:
+            found = {what[1] for _, what in crew.history("rtake") if what[0] == "took"}
+            return found >= {what[1] for _, what in crew.history("rsend") if what[0] == "stored"}
+
         return {
+            "RocketMQ's consumers have taken all": taken,
             "each job has a result": lambda: stored(RESULTS, TOPICS[RESULTS]) >= count,
             "the classic group has read all": lambda: got("read"),
             "the consumer group has read all": lambda: got("shared"),
@@ -348,6 +363,7 @@ class Run:
             "half messages": histories.check_halves(
                 sorted([*histories_of["outbox"], *histories_of["answers"]]), all_of[HALVES], decision
             ),
+            "RocketMQ": histories.check_taken(sorted([*histories_of["rsend"], *histories_of["rtake"]]), all_of[ROCKET]),
             "nacks": histories.check_nacks(histories_of["nack"], all_of[RETRIES], wants),
         }
         for name, wrong in checks.items():

@@ -14,20 +14,28 @@ from tests.crash.serving import START_S, Serving, wait_until
 HOST = "127.0.0.1"
 MOST_WORKERS = 5
 LISTENS = "0A"
+SHARDS = 16
 
 
 class ServingWorkers(Serving):
     """Clients' addresses stay the same, however many workers there are."""
 
-    def __init__(self, folder: Path, **settings: str) -> None:
+    def __init__(self, folder: Path, *, rocketmq: bool = False, **settings: str) -> None:
         self._port = free_ports(HOST, 1 + MOST_WORKERS)
+        self.namesrv = ""
+        """The address of RocketMQ's name service, where that is on."""
+        self._more: list[str] = []
+        if rocketmq:
+            port = free_ports(HOST, SHARDS + 1)
+            self.namesrv = f"{HOST}:{port + SHARDS}"
+            self._more = ["--rocketmq", f"{HOST}:{port}", "--namesrv", self.namesrv]
         super().__init__(folder, self._port, **settings)
         self.workers = 0
 
     def start_workers(self, count: int) -> None:
         """Returns when all are ready."""
         self.workers = count
-        self.start("--workers", str(count))
+        self.start("--workers", str(count), *self._more)
 
     def find(self) -> dict[int, int]:
         """Worker → process id, of those that run now. A worker listens at a port of its own, behind the shared one."""
