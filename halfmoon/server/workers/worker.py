@@ -97,6 +97,7 @@ class Worker:
         self._undo: list[Callable[[], object]] = []
         self._doors = Doors(settings, plan, admin, listening or {}, self._undo.append)
         self.turns = Turns()
+        self._http_tls: Tls | None = None
         self.tls_files = TlsFiles(self._all_tls)
         self.access_tokens: AccessTokens | None = None
         self.auditing: Auditing | None = None
@@ -284,6 +285,7 @@ class Worker:
             common = self.shards.common
             visitors = visitors_of(common.users, self.settings, self.access, self.access_tokens, common.audit)
             self.http = await doors.open_http(listeners.http, self, self.monitoring, visitors)
+            self._http_tls = self.http.tls
         self.services.start()
         self._undo.append(self.services.stop)
         self.news.start()
@@ -300,7 +302,8 @@ class Worker:
         return Address((kafka.advertise or kafka.bind).host, self.plan.kafka[kafka.name][self.plan.worker])
 
     def _all_tls(self) -> list[Tls]:
-        return [*self.kafka.tls, *(tls for server in self.rocketmqs for tls in server.tls)]
+        of_http = [] if self._http_tls is None else [self._http_tls]
+        return [*self.kafka.tls, *(tls for server in self.rocketmqs for tls in server.tls), *of_http]
 
     def reload(self, settings: Settings) -> None:
         """As App.reload."""
