@@ -259,4 +259,6 @@ def test_waits_are_told_apart_by_whose_partition_it_was() -> None:
     assert (found.killed, found.others) == ([1_500.0], [40.0])
     found = waits(lines, [fault, Fault(900 * MS, "pause", (1,), 2)], owners)
     assert (found.killed, found.others) == ([1_500.0], [])
+    found = waits(lines, [fault, Fault(900 * MS, "kill", (0,), 2)], owners)
+    assert (found.killed, found.others) == ([2.0], [])
     assert operations({"feed": lines}) == {"feed.acked": 4, "feed.sent": 4}

@@ -26,7 +26,7 @@ class Fault(Struct, frozen=True):
 
 
 class Waits(Struct, frozen=True):
-    """The longest time from sending to the answer, for each kill, ms."""
+    """The longest time from sending to the answer, for each kill, ms. Of records that met one fault."""
 
     killed: list[float]
     """Of records to partitions of a killed worker."""
@@ -49,11 +49,13 @@ def waits(lines: Iterable[Line], faults: Sequence[Fault], owners: Mapping[int, S
             continue
         alone = not any(each is not fault and abs(each.at_ns - fault.at_ns) < APART_NS for each in faults)
         of = owners[fault.count]
+        more = [each for each in faults if each is not fault]
         met = [
             (of[index] in fault.workers, end_ns - sent_ns)
             for sent_ns, index, end_ns in took
             if sent_ns < fault.at_ns + SOON_NS and end_ns > fault.at_ns
-        ]
+            and not any(of[index] in each.workers and sent_ns < each.at_ns < end_ns for each in more)
+        ]  # fmt: skip
         for is_killed, longest in ((True, found.killed), (False, found.others)):
             times = [took_ns for whose, took_ns in met if whose is is_killed]
             if times and (is_killed or alone):
