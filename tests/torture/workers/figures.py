@@ -54,7 +54,7 @@ def waits(lines: Iterable[Line], faults: Sequence[Fault], owners: Mapping[int, S
             (of[index] in fault.workers, end_ns - sent_ns)
             for sent_ns, index, end_ns in took
             if sent_ns < fault.at_ns + SOON_NS and end_ns > fault.at_ns
-            and not any(of[index] in each.workers and sent_ns < each.at_ns < end_ns for each in more)
+            and not any(of[index] in each.workers and sent_ns - APART_NS < each.at_ns < end_ns for each in more)
         ]  # fmt: skip
         for is_killed, longest in ((True, found.killed), (False, found.others)):
             times = [took_ns for whose, took_ns in met if whose is is_killed]
