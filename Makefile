@@ -51,7 +51,8 @@ test-workers:  ## the tests over the wire once more, with brokers that are two p
 
 # Without RocketMQ's Java client: its tests know the queues of one broker.
 OVER_THE_WIRE := --ignore=tests/clients/rocketmq \
-	tests/clients tests/client/live tests/cli tests/kafka tests/pipeline tests/plugins/store tests/security tests/examples/test_orders.py tests/hooks/test_guard.py tests/server/test_metrics.py \
+	tests/clients tests/client/live tests/cli tests/kafka tests/pipeline tests/plugins/store tests/security \
+	tests/examples/test_orders.py tests/hooks/test_guard.py tests/server/test_metrics.py \
 	tests/adapters/kafka/test_api_18502_messages.py tests/test_docs_client.py tests/test_docs_features.py \
 	tests/test_docs_retry.py
 
