@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.torture.histories import Line, lines_of
 
 ROOT = Path(__file__).parents[2]
-ENDS_S = 90.0
+ENDS_S = 60.0
 
 
 class Crew:

@@ -86,7 +86,8 @@ def feed(
 
 def pipe(servers: str, name: str, note: History, *, aborts: float = 0.0, waits_s: float = 60) -> None:
     """Read-process-write: a result for each job, and the progress with it. `aborts`: this part is in vain first.
-    `waits_s`: for each answer; then it gives up, and another one comes."""
+    `waits_s`: for each answer; then it gives up, and another one comes. So it does where librdkafka gives no answer at
+    all, as 2.16 where the group's coordinator is a broker that was removed."""
     producer = Producer({"bootstrap.servers": servers, "transactional.id": name, "linger.ms": 0, **STEADY})
     producer.init_transactions(waits_s)
     consumer = Consumer(
@@ -100,6 +101,8 @@ def pipe(servers: str, name: str, note: History, *, aborts: float = 0.0, waits_s
         messages = [each for each in consumer.consume(50, 0.2) if each.error() is None]
         if not messages:
             continue
+        giving_up = threading.Timer(2 * waits_s, os._exit, (1,))
+        giving_up.start()
         producer.begin_transaction()
         for message in messages:
             producer.produce(RESULTS, message.value(), partition=message.partition() or 0)
@@ -110,9 +113,10 @@ def pipe(servers: str, name: str, note: History, *, aborts: float = 0.0, waits_s
             note("abandoned", len(messages))
             for index, offset in _behind(reversed(messages)).items():
                 consumer.seek(TopicPartition(JOBS, index, offset - 1))
-            continue
-        producer.commit_transaction(waits_s)
-        note("piped", len(messages))
+        else:
+            producer.commit_transaction(waits_s)
+            note("piped", len(messages))
+        giving_up.cancel()
 
 
 def _behind(messages: Iterable[object]) -> dict[int, int]:

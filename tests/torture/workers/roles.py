@@ -28,7 +28,7 @@ SHARED = {"group.protocol": "consumer"}
 """The groups whose partitions the broker assigns (KIP-848)."""
 LEVELS_MS = {1: 1_000, 2: 5_000}
 SEND_S = 90.0
-ASKS_S = 15.0
+ASKS_S = 8.0
 """With fewer workers than before, librdkafka 2.16 may ask one that is not there any more, and wait for it."""
 
 
