@@ -14,7 +14,6 @@ from functools import partial
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 
-from halfmoon.errors import HalfmoonError
 from halfmoon.kafka import Nack, TransactionalOutbox, attempts
 from tests.torture import worker
 from tests.torture.worker import ENDING, JOBS, RESULTS, STEADY, History, decision
@@ -183,7 +182,7 @@ def rsend(servers: str, name: str, note: History) -> None:
             note("sent", value)
             try:
                 producer.send(client.Message(ROCKET, value.encode()), timeout_ms=5_000)
-            except HalfmoonError as error:
+            except client.ClientError as error:
                 note("failed", value, type(error).__name__)
             else:
                 note("stored", value)
