@@ -261,4 +261,8 @@ def test_waits_are_told_apart_by_whose_partition_it_was() -> None:
     assert (found.killed, found.others) == ([1_500.0], [])
     found = waits(lines, [fault, Fault(900 * MS, "kill", (0,), 2)], owners)
     assert (found.killed, found.others) == ([2.0], [])
+    found = waits(lines, [fault, Fault(-4_000 * MS, "kill", (0,), 2)], owners)
+    assert found.others == [40.0]
+    found = waits(lines, [fault, Fault(-4_000 * MS, "crash", (0, 1), 2)], owners)
+    assert found.others == []
     assert operations({"feed": lines}) == {"feed.acked": 4, "feed.sent": 4}

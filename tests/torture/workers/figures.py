@@ -12,7 +12,9 @@ from tests.torture.histories import Line
 SOON_NS = 500_000_000
 """A record that is sent so soon after a kill is still one that meets it."""
 APART_NS = 2_500_000_000
-"""So far apart are faults of which one can tell which made somebody wait."""
+"""So far apart are faults of which one can tell which made somebody wait, …"""
+ANEW_NS = 10_000_000_000
+"""… and so long after all have begun anew, or one was paused."""
 
 
 class Fault(Struct, frozen=True):
@@ -47,7 +49,7 @@ def waits(lines: Iterable[Line], faults: Sequence[Fault], owners: Mapping[int, S
     for fault in faults:
         if fault.kind != "kill":
             continue
-        alone = not any(each is not fault and abs(each.at_ns - fault.at_ns) < APART_NS for each in faults)
+        alone = not any(each is not fault and _is_near(each, fault) for each in faults)
         of = owners[fault.count]
         more = [each for each in faults if each is not fault]
         met = [
@@ -61,6 +63,11 @@ def waits(lines: Iterable[Line], faults: Sequence[Fault], owners: Mapping[int, S
             if times and (is_killed or alone):
                 longest.append(round(max(times) / 1e6, 1))
     return found
+
+
+def _is_near(other: Fault, fault: Fault) -> bool:
+    before_ns = APART_NS if other.kind == "kill" else ANEW_NS
+    return fault.at_ns - before_ns < other.at_ns < fault.at_ns + APART_NS
 
 
 def operations(histories: Mapping[str, Sequence[Line]]) -> dict[str, int]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from halfmoon.kafka_wire.messages import REQUESTS
 from halfmoon.server.workers.plan import FIRST_NODE
@@ -56,6 +57,8 @@ class Outcome(Struct):
     violations: list[str]
     seconds: float
     faults: dict[str, int]
+    schedule: list[tuple[float, str, tuple[int, ...], int]]
+    """When (seconds after the first), what, which workers, of how many."""
     in_flight: int
     """Kills of a worker that had not answered something."""
     operations: dict[str, int]
@@ -134,7 +137,8 @@ class Run:
         counts |= {"client": len(self.crew.killed), "clients that gave up": self.crew.gave_up}
         return Outcome(
             self.seed, self.flush, bool(self.serving.namesrv), self.violations, round(time.monotonic() - begun_s, 1),
-            counts, in_flight,
+            counts, [(round((each.at_ns - self.faults[0].at_ns) / 1e9, 1), *astuple(each)[1:]) for each in self.faults],
+            in_flight,
             operations(found), {topic: sum(map(len, parts)) for topic, parts in everything.items()}, waited.killed,
             waited.others,
         )  # fmt: skip
