@@ -40,10 +40,11 @@ from halfmoon.services.credentials.node_key import NodeKey
 
 logger = logging.getLogger("halfmoon.server")
 
-QUICK_S = 10.0
-"""A worker that ends so soon after its start is started again after a pause, …"""
+QUICK_S = 2.0
+"""A worker that was not ready for so long when it died is started again after a pause, …"""
 LONGEST_PAUSE_S = 10.0
-"""… which doubles up to this."""
+"""… which doubles up to this, until one has run for twice as long as the last pause took. So who is killed now and then
+is back at once."""
 FIRST_PAUSE_S = 0.1
 STOPS_S = 60.0
 """A worker that has not ended so long after it was told is killed."""
@@ -117,6 +118,8 @@ class _Worker:
         self.process: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
         self.started_s = 0.0
+        self.ready_s: float | None = None
+        """Since when it is ready; None before."""
 
     async def start(self) -> None:
         """Returns once it is ready. Raises StartError."""
@@ -127,6 +130,7 @@ class _Worker:
             fds = [theirs.fileno(), orders.admin_fd, *(fd for _, _, fd in orders.listening)]
             self.process = await asyncio.create_subprocess_exec(*command, pass_fds=fds)
         self.started_s = time.monotonic()
+        self.ready_s = None
         self.close()
         self._control = ours
         ours.setblocking(False)
@@ -140,6 +144,7 @@ class _Worker:
         if report.failed:
             await self.process.wait()
             raise StartError(report.failed)
+        self.ready_s = time.monotonic()
 
     def close(self) -> None:
         if self._control is not None:
@@ -162,6 +167,13 @@ class _Worker:
             logger.error("event=worker_killed worker=%d reason=%s", self.number, "it does not stop")
             self.signal(signal.SIGKILL)
             await process.wait()
+
+
+def pause_after(ran_s: float, pause_s: float) -> float:
+    """Before a worker is started that died when it had been ready for so long. `pause_s`: before that start."""
+    if ran_s >= max(QUICK_S, 2 * pause_s):
+        return 0.0
+    return min(max(2 * pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
 
 
 class _Supervisor:
@@ -312,8 +324,8 @@ class _Supervisor:
             code = await process.wait()
             if self._stopping.is_set():
                 return
-            quick = time.monotonic() - worker.started_s < QUICK_S
-            pause_s = min(max(2 * pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S) if quick else 0.0
+            ran_s = 0.0 if worker.ready_s is None else time.monotonic() - worker.ready_s
+            pause_s = pause_after(ran_s, pause_s)
             logger.error("event=worker_died worker=%d code=%d pause_s=%g", worker.number, code, pause_s)
             await asyncio.sleep(pause_s)
             try:
