@@ -251,18 +251,20 @@ def test_waits_are_told_apart_by_whose_partition_it_was() -> None:
         return [(sent_ms * MS, ["sent", value, str(index)]), (acked_ms * MS, ["acked", value, str(index), "0"])]
 
     lines = sorted(
-        record("a", 0, 99, 101) + record("b", 0, 200, 1_700) + record("c", 1, 90, 130) + record("d", 1, 1, 9)
+        record("a/0", 0, 99, 101) + record("b/1", 0, 200, 1_700) + record("c/2", 1, 90, 130) + record("d/3", 1, 1, 9)
     )
     fault = Fault(100 * MS, "kill", (0,), 2)
     owners = {2: [0, 1]}
-    found = waits(lines, [fault], owners)
+    found = waits(lines, [fault], owners, starting=0)
     assert (found.killed, found.others) == ([1_500.0], [40.0])
-    found = waits(lines, [fault, Fault(900 * MS, "pause", (1,), 2)], owners)
+    found = waits(lines, [fault, Fault(900 * MS, "pause", (1,), 2)], owners, starting=0)
     assert (found.killed, found.others) == ([1_500.0], [])
-    found = waits(lines, [fault, Fault(900 * MS, "kill", (0,), 2)], owners)
+    found = waits(lines, [fault, Fault(900 * MS, "kill", (0,), 2)], owners, starting=0)
     assert (found.killed, found.others) == ([2.0], [])
-    found = waits(lines, [fault, Fault(-4_000 * MS, "kill", (0,), 2)], owners)
+    found = waits(lines, [fault, Fault(-4_000 * MS, "kill", (0,), 2)], owners, starting=0)
     assert found.others == [40.0]
-    found = waits(lines, [fault, Fault(-4_000 * MS, "crash", (0, 1), 2)], owners)
+    found = waits(lines, [fault, Fault(-4_000 * MS, "crash", (0, 1), 2)], owners, starting=0)
     assert found.others == []
+    assert waits(lines, [fault], owners, starting=2).others == [40.0]
+    assert waits(lines, [fault], owners, starting=3).others == []
     assert operations({"feed": lines}) == {"feed.acked": 4, "feed.sent": 4}

@@ -11,6 +11,8 @@ from tests.torture.histories import Line
 
 SOON_NS = 500_000_000
 """A record that is sent so soon after a kill is still one that meets it."""
+STARTING = 200
+"""So many first records of a producer are not counted: they wait for its own start."""
 APART_NS = 2_500_000_000
 """So far apart are faults of which one can tell which made somebody wait, …"""
 ANEW_NS = 10_000_000_000
@@ -36,14 +38,20 @@ class Waits(Struct, frozen=True):
     """Of records to the others', where nothing else had happened."""
 
 
-def waits(lines: Iterable[Line], faults: Sequence[Fault], owners: Mapping[int, Sequence[int]]) -> Waits:
-    """`lines`: of producers. `owners`: number of workers → by partition, whose it is."""
+def waits(
+    lines: Iterable[Line],
+    faults: Sequence[Fault],
+    owners: Mapping[int, Sequence[int]],
+    *,
+    starting: int = STARTING,
+) -> Waits:
+    """`lines`: of producers, whose values are SENDER/NUMBER. `owners`: number of workers → by partition, whose it is."""
     sent: dict[str, tuple[int, int]] = {}
     took: list[tuple[int, int, int]] = []
     for at_ns, what in lines:
         if what[0] == "sent":
             sent[what[1]] = at_ns, int(what[2])
-        elif what[0] == "acked":
+        elif what[0] == "acked" and int(what[1].rpartition("/")[2]) >= starting:
             took.append((*sent[what[1]], at_ns))
     found = Waits([], [])
     for fault in faults:
