@@ -45,7 +45,7 @@ def waits(
     *,
     starting: int = STARTING,
 ) -> Waits:
-    """`lines`: of producers, whose values are SENDER/NUMBER. `owners`: number of workers → by partition, whose it is."""
+    """`lines`: of producers; values are SENDER/NUMBER. `owners`: number of workers → by partition, whose it is."""
     sent: dict[str, tuple[int, int]] = {}
     took: list[tuple[int, int, int]] = []
     for at_ns, what in lines:
