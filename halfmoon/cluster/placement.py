@@ -45,6 +45,13 @@ def place(topic_id: bytes, first: int, count: int, shards: int) -> bytes:
     return bytes([(begin + index) % shards for index in range(count)])
 
 
+def id_beginning_in(shard: int, random_bytes: bytes, shards: int) -> bytes:
+    """A topic id, made of 16 random bytes: what `place` places by it begins in this shard."""
+    high = int.from_bytes(random_bytes[:8])
+    high += shard - high % shards
+    return (high if high < 1 << 64 else high - shards).to_bytes(8) + random_bytes[8:]
+
+
 def is_aligned(name: str) -> bool:
     """Whether a topic of this name has a partition in each shard."""
     return name in _ALIGNED or name.startswith(_ALIGNED_PREFIXES)

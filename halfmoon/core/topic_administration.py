@@ -83,8 +83,10 @@ class TopicAdministration:
         *,
         validate_only: bool = False,
         internal: bool = False,
+        topic_id: bytes | None = None,
     ) -> tuple[Topic, int]:
-        """A new topic (−1 partitions: as `$.topics.partitions` says), and the log position to wait for.
+        """A new topic (−1 partitions: as `$.topics.partitions` says), and the log position to wait for. `topic_id`: its
+        16 bytes, else random ones.
 
         With `validate_only` the topic is made but known to nobody, and the position is that of nothing. Raises
         BrokerError; NOT_LEADER_OR_FOLLOWER where it will be there a moment later.
@@ -104,7 +106,7 @@ class TopicAdministration:
         count = self._settings.current.topics.partitions if partitions == -1 else partitions
         self._check_partitions(count, count)
         record = control.TopicCreated(
-            catalog.next_number(), name, self._random_bytes(16), count, configs, internal, binding,
+            catalog.next_number(), name, topic_id or self._random_bytes(16), count, configs, internal, binding,
             catalog.next_queue(),
         )  # fmt: skip
         if validate_only:

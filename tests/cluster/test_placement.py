@@ -56,6 +56,16 @@ def test_topics_of_one_partition_are_spread_too() -> None:
     assert max(found.values()) < 2 * min(found.values())
 
 
+@pytest.mark.parametrize("shards", [1, 3, 16, 256])
+@pytest.mark.parametrize("drawn", [bytes(16), b"\xff" * 16, bytes(range(16))])
+def test_a_topic_can_begin_where_it_should(drawn: bytes, shards: int) -> None:
+    for shard in range(shards):
+        topic_id = placement.id_beginning_in(shard, drawn, shards)
+        assert len(topic_id) == 16
+        assert topic_id[8:] == drawn[8:]
+        assert placement.place(topic_id, 0, 2, shards) == bytes([shard, (shard + 1) % shards])
+
+
 def test_partitions_that_are_added_go_on_where_the_others_end() -> None:
     topic_id = random.Random(2).randbytes(16)
     assert placement.place(topic_id, 0, 5, 16) + placement.place(topic_id, 5, 30, 16) == placement.place(

@@ -19,15 +19,17 @@ Made = Callable[[Topic | BrokerError], None]
 
 
 class ShardTopics:
-    def __init__(self, catalog: Catalog, changes: Changes) -> None:
-        """`catalog`: the shard's."""
+    def __init__(self, catalog: Catalog, changes: Changes, new_id: Callable[[], bytes]) -> None:
+        """`catalog`: the shard's. `new_id`: as Shards.new_topic_id."""
         self._catalog = catalog
         self._changes = changes
+        self._new_id = new_id
         self._making: dict[str, list[Made]] = {}
         self._failed: set[str] = set()
 
     def make(self, name: str, partitions: int, told: Made) -> None:
-        """Make a topic, if nobody has meanwhile; told once it is there."""
+        """Make a topic, if nobody has meanwhile; told once it is there. It has a queue here: half messages are not sent
+        on to another shard, and what its producers send goes here until they know better."""
         waiting = self._making.get(name)
         if waiting is not None:
             waiting.append(told)
@@ -36,7 +38,7 @@ class ShardTopics:
 
         def create(at: Administered) -> None:
             if at.catalog.topic(name) is None:
-                at.administration.create_topic(name, partitions)
+                at.administration.create_topic(name, partitions, topic_id=self._new_id())
 
         self._changes.change(create, lambda error: self._made(name, error))
 

@@ -159,3 +159,5 @@ class Shards(NamedTuple):
     coordinators: "Coordinators"
     messages: "Messages"
     changes: "Changes"
+    new_topic_id: "Callable[[], bytes]"
+    """Of a topic whose first queue lies here."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from halfmoon.adapters.rocketmq.coordinating import Coordinating
 from halfmoon.adapters.rocketmq.server import Server
 from halfmoon.adapters.rocketmq.shards import Shards
+from halfmoon.cluster.placement import id_beginning_in
 from halfmoon.server.workers.rocketmq_answers import rocketmq_answers
 from halfmoon.server.workers.rocketmq_asking import RocketmqGroups, RocketmqMessages
 from halfmoon.server.workers.rocketmq_brokers import RocketmqBrokers, listener_of
@@ -60,7 +63,8 @@ class RocketmqServers:
         for number, node in shards.nodes.items():
             groups = RocketmqGroups(number, plan.shards, asking)
             messages = RocketmqMessages(shards.shared.placements, asking, loop.call_later)
-            others = Shards(plan.shards, brokers, groups, messages, changes)
+            new_id = partial(_new_topic_id, number, plan.shards)
+            others = Shards(plan.shards, brokers, groups, messages, changes, new_id)
             server = self.of[number] = Server(
                 node.kernel, node.services, settings, listener_of(listener, number), plugins.allocators,
                 plugins.filters, loop, access=access, turns=turns, shards=others,
@@ -82,3 +86,7 @@ class RocketmqServers:
 
     async def stop(self) -> None:
         await asyncio.gather(*(server.stop() for server in self.of.values()))
+
+
+def _new_topic_id(shard: int, shards: int) -> bytes:
+    return id_beginning_in(shard, os.urandom(16), shards)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from halfmoon.adapters.rocketmq.shards import Administered, Shards
 from halfmoon.adapters.tcp.round_time import RoundTime
 from halfmoon.cluster.asking import Told
 from halfmoon.cluster.messages import Question
+from halfmoon.cluster.placement import id_beginning_in
 from halfmoon.config.listener_settings import RocketmqListener
 from halfmoon.core.catalog.topics import Topic
 from halfmoon.errors import BrokerError, Fault
@@ -151,6 +153,7 @@ class Rig(ShardRig):
             RocketmqGroups(number, SHARDS, self.asking),
             RocketmqMessages(self.shared.placements, self.asking, self.loop.call_later),
             self.catalog_changes,
+            lambda: id_beginning_in(number, os.urandom(16), SHARDS),
         )
         server = Server(
             core, node.services, self.settings, listener_of(listener, number), self.plugins.allocators,

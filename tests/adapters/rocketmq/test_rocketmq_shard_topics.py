@@ -78,6 +78,18 @@ class TestMadeBySending:
         assert [each.code for each in client.answers()] == [0]
         assert sum(stored(rig, "orders").values()) == 3
 
+    @pytest.mark.parametrize("shard", [0, 2])
+    def test_its_first_queue_lies_where_it_was_made(self, rig: Rig, shard: int) -> None:
+        """So that what begins with a half message can be stored at once."""
+        for topic in "halfmoon.transactions", "check.producers":
+            rig.topic(topic, SHARDS)
+        client = rig.client(shard)
+        for number in range(20):
+            name = f"orders-{number}"
+            client.produce(name, b"m", 3, TRAN_MSG="true", PGROUP="producers", UNIQ_KEY=f"u{number}")
+            assert 0 in rig.queues(rig.front.catalog.by_name[name], shard)
+            assert stored(rig, name) == {}  # it waits
+
     def test_it_cannot_be_made(self, rig: Rig, client: RigClient) -> None:
         rig.catalog_changes.fails = BrokerError(Fault.INVALID_PARTITIONS, "too many")
         answer = client.ask(310, b"m", **sending("orders", 0, ""))

@@ -10,6 +10,8 @@ from rocketmq_shards_rig import BASE_PORT, Rig, body
 
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import BatchedMessage, decode_message_id, encode_batch
+from halfmoon.server.plugin_host import Host
+from halfmoon.server.workers.wanted import WantedTopics
 from tests.adapters.kafka.shard_rig import SHARDS
 
 HERE = (0, 2)
@@ -231,3 +233,26 @@ def test_a_batch(rig: Rig) -> None:
     answer = client.well(320, encode_batch(sent), **sending("orders", 1, "", m=True))
     assert len(answer.fields["msgId"].split(",")) == 2
     assert rig.nodes[2].topic("orders").partitions[rig.queues(topic, 2)[1]].high_watermark == 2
+
+
+def test_an_end_that_comes_while_its_topic_is_made_waits(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients say it once, and do not wait for an answer."""
+    wanted = WantedTopics(SHARDS)  # in a shard all are made a moment later
+    monkeypatch.setattr(rig.nodes[0].kernel.administration, "_shared", wanted)
+    monkeypatch.setattr(
+        Host, "create_topic", lambda _, topic, configs, partitions: wanted.make(topic, partitions, configs)
+    )
+    rig.topic("orders", 8)
+    rig.topic("check.producers", SHARDS)
+    rig.catalog_changes.waits = True
+    client = rig.client(0)
+    client.produce("orders", b"half", 1, TRAN_MSG="true", PGROUP="producers", UNIQ_KEY="u")
+    assert rig.nodes[0].kernel.catalog.topic("halfmoon.transactions") is None
+    client.send(
+        37, oneway=True, producerGroup="producers", tranStateTableOffset=0, commitLogOffset=0, commitOrRollback=8,
+        fromTransactionCheck=False, msgId="u",
+    )  # fmt: skip
+    rig.catalog_changes.carry_out()
+    rig.turns()
+    (message,) = client.read("orders", 0, 1)
+    assert bytes(message.body) == b"half"

@@ -6,7 +6,10 @@ The half message is known by its producers' group and its UNIQ_KEY, which client
 from __future__ import annotations
 
 from halfmoon.adapters.rocketmq.answers import DONE, Answer
+from halfmoon.adapters.rocketmq.ends import END_TOPIC
+from halfmoon.adapters.rocketmq.names import HALF_TOPIC
 from halfmoon.adapters.rocketmq.registry import Call, request
+from halfmoon.adapters.rocketmq.shard_sending import when_made
 
 STATES = {8: b"commit", 12: b"rollback"}
 """MessageSysFlag.TRANSACTION_COMMIT_TYPE, …_ROLLBACK_TYPE; 0 is not known yet."""
@@ -19,5 +22,16 @@ def handle(call: Call) -> Answer | None:
     key = call.text("msgId", "") or call.text("transactionId")
     if state is None:
         return DONE
-    call.node.ends.add(call, group, key, state)
+    node, topic = call.node, call.core.catalog.topic
+    if node.topics is not None and topic(END_TOPIC) is None and topic(HALF_TOPIC) is not None:
+        # The first half message of all has wanted it, and it is being made for all shards. An end is said once only.
+        when_made(call, node.topics, END_TOPIC, -1, lambda: _say(call, group, key, state))
+        return None
+    node.ends.add(call, group, key, state)
     return None
+
+
+def _say(call: Call, group: str, key: str, state: bytes) -> None:
+    ends = call.node.ends
+    ends.add(call, group, key, state)
+    ends.write()
