@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -94,6 +96,13 @@ class Crew:
                 process.wait()
                 late.append(place)
         return late
+
+    def errors(self) -> dict[str, int]:
+        """Why clients gave up: Kafka's error codes, or the names of exceptions."""
+        path = self._folder / "errors"
+        lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+        found = (re.match(r"[\w.]*?(\w+(?:Error|Exception)): (?:.*?code=(\w+))?", line) for line in lines)
+        return dict(Counter(each[2] or each[1] for each in found if each is not None))
 
     def history(self, role: str) -> list[Line]:
         return lines_of(self._folder / f"{role}.history")

@@ -61,6 +61,8 @@ class Outcome(Struct):
     """When (seconds after the first), what, which workers, of how many."""
     in_flight: int
     """Kills of a worker that had not answered something."""
+    gave_up: dict[str, int]
+    """Why clients ended by themselves."""
     operations: dict[str, int]
     stored: dict[str, int]
     killed_ms: list[float]
@@ -138,7 +140,7 @@ class Run:
         return Outcome(
             self.seed, self.flush, bool(self.serving.namesrv), self.violations, round(time.monotonic() - begun_s, 1),
             counts, [(round((each.at_ns - self.faults[0].at_ns) / 1e9, 1), *astuple(each)[1:]) for each in self.faults],
-            in_flight,
+            in_flight, self.crew.errors(),
             operations(found), {topic: sum(map(len, parts)) for topic, parts in everything.items()}, waited.killed,
             waited.others,
         )  # fmt: skip
