@@ -118,6 +118,18 @@ def refusal_of(error: BrokerError) -> Refusal:
 encode: Any = msgspec.msgpack.Encoder().encode
 
 
+class AskDeletion(Question, frozen=True, tag="deletion"):
+    """May topics be deleted? A feature may need them for what waits in the shard."""
+
+    topics: list[int]
+    """Numbers."""
+
+
+class DeletionAnswered(Answer, frozen=True, tag="deletion"):
+    refused: list[tuple[int, Refusal]]
+    """(topic number, why)"""
+
+
 # -- producers' transactions: as of services/transactions/others.py ----------------------------------------------------
 
 

@@ -116,6 +116,22 @@ def as_change(homes: Homes, _response: Any, handler: Handler, ctx: Context, requ
     return deferred
 
 
+def _delete_topics(homes: Homes, response: Any, handler: Handler, ctx: Context, request: Any) -> object:
+    """A shard may need one of them."""
+    catalog = ctx.core.catalog
+    found = [
+        *(catalog.topic(name) for name in request.topic_names),
+        *(catalog.topic_by_id(each.topic_id.bytes) for each in request.topics if each.topic_id is not None),
+        *(catalog.topic(each.name) for each in request.topics if each.name is not None),
+    ]
+    deferred = Deferred()
+    homes.ask_deletion(
+        [topic for topic in found if topic is not None],
+        lambda: pass_on(as_change(homes, response, handler, ctx, request), deferred),
+    )
+    return deferred
+
+
 def _metadata(homes: Homes, response: Any, handler: Handler, ctx: Context, body: memoryview) -> Slices[object]:
     """It may make topics, and seldom does."""
     kept = body if len(body) > LARGE_BYTES else memoryview(bytes(body))
@@ -230,8 +246,9 @@ WAYS: Mapping[int, Way] = {
     91: answered_by(shard_shares.alter_offsets, _BY_GROUP),
     92: answered_by(shard_shares.delete_offsets, _BY_GROUP),
     18502: shard_messages.ask,
-    # CreateTopics, DeleteTopics, CreateAcls, DeleteAcls, AlterConfigs, CreatePartitions, delegation tokens, …
-    **dict.fromkeys((19, 20, 30, 31, 33, 37, 38, 39, 40, 44, 49, 51, 57, 18503), as_change),
+    20: _delete_topics,
+    # CreateTopics, CreateAcls, DeleteAcls, AlterConfigs, CreatePartitions, delegation tokens, …
+    **dict.fromkeys((19, 30, 31, 33, 37, 38, 39, 40, 44, 49, 51, 57, 18503), as_change),
 }  # fmt: skip
 """By API key."""
 

@@ -46,6 +46,10 @@ class Homes(Protocol):
         BrokerError: then it is not known which have."""
         ...
 
+    def ask_deletion(self, topics: Sequence[Topic], then: Callable[[], None]) -> None:
+        """Ask all shards whether they need these topics, and call `then`: their next deletion knows the answer."""
+        ...
+
     def change(self, work: Callable[[], object], told: Callable[[object], None]) -> None:
         """Have `work` change what all processes share. `told` is given what it returns, or what was raised, once all
         who can be reached know of it."""

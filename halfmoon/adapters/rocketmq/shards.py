@@ -145,6 +145,10 @@ class Changes(Protocol):
         now."""
         ...
 
+    def ask_deletion(self, topics: "Sequence[Topic]", then: "Callable[[], None]") -> None:
+        """Ask all shards whether they need these topics, and call `then`: their next deletion knows the answer."""
+        ...
+
     def when_known(self, told: "Callable[[BrokerError | None], None]") -> None:
         """Told once all is durable that is known here of the shared catalog."""
         ...

@@ -8,7 +8,7 @@ kernel a partition belongs to. What is appended goes through the shards' own ker
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -83,6 +83,7 @@ class FrontTopics(TopicAdministration):
     def __init__(self, shards: int, *parts: Any) -> None:
         super().__init__(*parts)
         self._shards = shards
+        self._refused: dict[int, BrokerError] = {}
 
     def create_topic(self, name: str, partitions: int = -1, *given: Any, **more: Any) -> tuple[Topic, int]:
         """An aligned topic has a partition in each shard, unless somebody says otherwise."""
@@ -90,11 +91,24 @@ class FrontTopics(TopicAdministration):
             partitions = self._shards
         return super().create_topic(name, partitions, *given, **more)
 
+    def refuse_deletions(self, topics: Iterable[int], refused: Mapping[int, BrokerError]) -> None:
+        """Which of these topics the shards need, by their numbers, and why."""
+        for number in topics:
+            self._refused.pop(number, None)
+        self._refused.update(refused)
+
+    def delete_topic(self, topic: Topic) -> int:
+        """The shards were asked before."""
+        refused = self._refused.pop(topic.number, None)
+        if refused is not None:
+            raise refused
+        return super().delete_topic(topic)
+
     def use(self, features: Sequence[Feature]) -> None:
         """Features have a say in changes. What follows from one follows in each shard."""
         policies = [each.topics for each in features if each.topics is not None]
         self.policies = TopicPolicies(
-            [structs.replace(each, deleted=None, configured=None, changed=None) for each in policies]
+            [structs.replace(each, deleting=None, deleted=None, configured=None, changed=None) for each in policies]
         )
 
 

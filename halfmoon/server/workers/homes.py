@@ -12,6 +12,7 @@ from halfmoon.cluster.placement import coordinator_of
 from halfmoon.core.catalog.topics import Topic
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.server.assembly import Node
+from halfmoon.server.workers.deletions import Deletions
 from halfmoon.server.workers.front import Front
 
 Change = Callable[[Callable[[], object], Callable[[object], None]], None]
@@ -32,6 +33,7 @@ class LocalShards:
         """`nodes`: by the number of the shard, those that are open here; `shards`: how many there are in all; `change`,
         `everywhere`: of Homes."""
         self.change = change
+        self.ask_deletion = Deletions(front.administration, shards, asking).ask
         self.everywhere = everywhere
         self._asking = asking
         self._front = front

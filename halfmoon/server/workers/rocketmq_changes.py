@@ -10,13 +10,17 @@ from halfmoon.cluster.changes import Changes
 from halfmoon.cluster.store import CatalogUnavailableError
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.server.workers.catalog import SharedCatalogDriver
+from halfmoon.server.workers.deletions import Deletions
 
 
 class CatalogChanges:
     """See adapters/rocketmq/shards.Changes. Used in the loop."""
 
-    def __init__(self, driver: SharedCatalogDriver, changes: Changes, administered: Administered) -> None:
+    def __init__(
+        self, driver: SharedCatalogDriver, changes: Changes, administered: Administered, deletions: Deletions
+    ) -> None:
         """`administered`: over the shared catalog (the front)."""
+        self.ask_deletion = deletions.ask
         self._driver = driver
         self._changes = changes
         self._administered = administered

@@ -12,6 +12,7 @@ from halfmoon.adapters.rocketmq.coordinating import Coordinating
 from halfmoon.adapters.rocketmq.server import Server
 from halfmoon.adapters.rocketmq.shards import Shards
 from halfmoon.cluster.placement import id_beginning_in
+from halfmoon.server.workers.deletions import Deletions
 from halfmoon.server.workers.rocketmq_answers import rocketmq_answers
 from halfmoon.server.workers.rocketmq_asking import RocketmqGroups, RocketmqMessages
 from halfmoon.server.workers.rocketmq_brokers import RocketmqBrokers, listener_of
@@ -55,7 +56,8 @@ class RocketmqServers:
         brokers = RocketmqBrokers(
             shards.shared, listener.broker_name, {shard: (host, port) for shard, port in enumerate(plan.rocketmq)}
         )
-        changes = CatalogChanges(driver, shards.changes, shards.front)
+        deletions = Deletions(shards.front.administration, plan.shards, asking)
+        changes = CatalogChanges(driver, shards.changes, shards.front, deletions)
         self._kernels = {number: node.kernel for number, node in shards.nodes.items()}
         self.of: dict[int, Server] = {}
         """By shard."""

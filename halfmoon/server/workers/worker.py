@@ -43,6 +43,7 @@ from halfmoon.server.workers import transactions
 from halfmoon.server.workers.asking_all import message_answers
 from halfmoon.server.workers.catalog import SharedCatalogDriver
 from halfmoon.server.workers.catalog_news import CatalogNews
+from halfmoon.server.workers.deletions import deletion_answers
 from halfmoon.server.workers.doors import Doors
 from halfmoon.server.workers.entries import entries_answers
 from halfmoon.server.workers.hearing import hearing_answers
@@ -211,10 +212,11 @@ class Worker:
         plan, shards = self.plan, self.shards
         all_shards = AllShards(self.links, plan.shards, frozenset(shards.nodes), finder(shards.shared))
         join_shares(shards.nodes, all_shards)
+        soon = asyncio.get_running_loop().call_soon
         for number, node in shards.nodes.items():
             inboxes[number] = Inbox(
                 share_answers(node), transactions.answers(node), message_answers(node, self._rights, in_thread),
-                entries_answers(node), hearing_answers(node, in_thread, asyncio.get_running_loop().call_soon),
+                entries_answers(node), deletion_answers(node), hearing_answers(node, in_thread, soon),
             )  # fmt: skip
         self._inboxes = inboxes
         self.monitoring = WorkersMonitoring(self, self.links)

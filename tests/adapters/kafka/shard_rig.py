@@ -23,6 +23,7 @@ from halfmoon.core.identity import Identity
 from halfmoon.core.kernel import Shard
 from halfmoon.core.live import Live
 from halfmoon.core.steps import finish
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.plugins.store.view.configs import VIEW_CONFIGS
@@ -124,8 +125,10 @@ class ShardRig:
 
     def ask(self, shard: int, question: Question, told: Told) -> None:
         """Of the other shards: as of cluster.asking.Asking."""
-        assert self.asking is not None
-        self.asking.ask(shard, question, told)
+        if self.asking is not None:
+            self.asking.ask(shard, question, told)
+        else:
+            told(BrokerError(Fault.NOT_LEADER_OR_FOLLOWER, "nobody can be asked"))
 
     def administer(self, work: Callable[[], object], told: Callable[[object], None]) -> None:
         """A request makes a change of it."""

@@ -22,6 +22,7 @@ from halfmoon.core.steps import finish
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.server.assembly import Node
 from halfmoon.server.workers.asking_all import message_answers
+from halfmoon.server.workers.deletions import deletion_answers
 from halfmoon.server.workers.entries import entries_answers
 from halfmoon.server.workers.hearing import hearing_answers
 from halfmoon.server.workers.shares import finder, join_shares, share_answers
@@ -105,6 +106,7 @@ class TwoProcesses:
                 **share_answers(node),
                 **message_answers(node, lambda *asker: self.rights(*asker), at_once),
                 **entries_answers(node),
+                **deletion_answers(node),
                 **hearing_answers(node, at_once, lambda work: work()),
             }
 

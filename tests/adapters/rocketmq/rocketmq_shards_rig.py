@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.remoting.command import JSON
 from halfmoon.server.plugin_host import Host
+from halfmoon.server.workers.deletions import Deletions, deletion_answers
 from halfmoon.server.workers.rocketmq_answers import Answerer, rocketmq_answers
 from halfmoon.server.workers.rocketmq_asking import RocketmqGroups, RocketmqMessages
 from halfmoon.server.workers.rocketmq_brokers import RocketmqBrokers, listener_of
@@ -121,6 +122,9 @@ class RigChanges:
             changes.abandoned()
         told(failure)
 
+    def ask_deletion(self, topics: Sequence[Topic], then: Callable[[], None]) -> None:
+        Deletions(self._shards.front.administration, SHARDS, self._shards.asking).ask(topics, then)
+
     def when_known(self, told: Callable[[BrokerError | None], None]) -> None:
         self._shards.changes.when_durable(self._shards.changes.version, told)
 
@@ -162,7 +166,7 @@ class Rig(ShardRig):
         server.round_time = RoundTime(self.loop.call_soon, lambda: 0.0)
         server.node.start(("127.0.0.1", BASE_PORT + number))
         coordinating = Coordinating(server.node, lambda work, then: then(work(), None), self.loop.call_soon)
-        self.asking.answers[number] = rocketmq_answers(node.kernel, coordinating)
+        self.asking.answers[number] = {**rocketmq_answers(node.kernel, coordinating), **deletion_answers(node)}
         return server
 
     def client(self, shard: int, *, names: bool = False) -> RigClient:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -104,6 +105,10 @@ def test_partitions_that_lie_nowhere() -> None:
     assert told == [[]]
 
 
+NOBODY: Any = SimpleNamespace(ask=None)
+"""Deletes topics here."""
+
+
 class Driver:
     """As of SharedCatalogDriver."""
 
@@ -124,7 +129,7 @@ def changed(driver: Driver, work: Any) -> list[Any]:
 async def _changed(driver: Driver, work: Any) -> list[Any]:
     told: list[Any] = []
     catalog, _ = shared(1)
-    changes = CatalogChanges(driver, Changes(catalog, 4), catalog)  # type: ignore[arg-type]
+    changes = CatalogChanges(driver, Changes(catalog, 4), catalog, NOBODY)  # type: ignore[arg-type]
     changes.change(work, told.append)
     assert told == []
     for _ in range(5):
@@ -156,7 +161,7 @@ def test_what_is_committed_is_known() -> None:
     catalog, _ = shared(1)
     changes = Changes(catalog, 4)
     told: list[Any] = []
-    known = CatalogChanges(Driver(), changes, catalog)  # type: ignore[arg-type]
+    known = CatalogChanges(Driver(), changes, catalog, NOBODY)  # type: ignore[arg-type]
     known.when_known(told.append)
     assert told == [None]
     changes.begin()

@@ -27,4 +27,9 @@ def handle(call: Call) -> None:
         if found is not None:
             at.administration.delete_topic(found)
 
-    call.change(work)
+    shards = call.node.shards
+    if shards is None:
+        call.change(work)
+        return
+    call.hold_on()
+    shards.changes.ask_deletion([topic], lambda: call.answer(lambda: call.change(work)))
