@@ -22,10 +22,13 @@ from typing import Any, Final, Literal, Protocol
 from msgspec import Struct
 
 from halfmoon.core.clock import Clock
-from halfmoon.errors import HalfmoonError
+from halfmoon.errors import BrokerError, Fault, HalfmoonError
 
 FIRST_PAUSE_MS: Final = 1_000
 LONGEST_PAUSE_MS: Final = 60_000
+WAIT_MS: Final = 50
+MOST_WAITS: Final = 40
+"""A partition that is somewhere else now, or a topic that is being made: after so many pauses it is a failure."""
 
 Load = Callable[[], Any]
 """Slow and for a thread. Raises OSError, or BrokerError."""
@@ -57,7 +60,7 @@ _State = Literal["idle", "ready", "loading", "resting", "removed"]
 class _Turn:
     """Where a mover stands."""
 
-    __slots__ = ("failures", "key", "mover", "problem", "running", "state", "value", "woken")
+    __slots__ = ("failures", "key", "mover", "problem", "running", "state", "value", "waits", "woken")
 
     def __init__(self, key: Hashable, mover: Mover) -> None:
         self.key = key
@@ -68,6 +71,8 @@ class _Turn:
         self.woken = False
         """Somebody has called for it while it was at work."""
         self.failures = 0
+        self.waits = 0
+        """For what will be there in a moment."""
         self.problem = ""
 
 
@@ -179,6 +184,7 @@ class Relays:
         return Loading(load, lambda value: self._loaded(turn, value), lambda error: self._load_failed(turn, error))
 
     def _ended(self, turn: _Turn) -> None:
+        turn.waits = 0
         if turn.failures:
             turn.failures = 0
             del self._failing[turn]
@@ -198,16 +204,23 @@ class Relays:
     def _failed(self, turn: _Turn, error: Exception | SystemExit) -> None:
         self._stop(turn)
         turn.state = "resting"
+        if isinstance(error, BrokerError) and error.fault is Fault.NOT_LEADER_OR_FOLLOWER and turn.waits < MOST_WAITS:
+            turn.waits += 1
+            self._rest(turn, WAIT_MS)
+            return
         turn.failures += 1
         expected = isinstance(error, HalfmoonError | OSError)
         turn.problem = f"{turn.mover}: {error if expected else repr(error)}"
         pause_ms = min(FIRST_PAUSE_MS << min(turn.failures - 1, 16), LONGEST_PAUSE_MS)
-        until_ms = self._resting[turn] = self._clock.mono_ms() + pause_ms
         self._failing[turn] = None
         self._logger.error(
             "event=relay_failed relay=%s pause_ms=%d reason=%s", turn.mover, pause_ms, error,
             exc_info=None if expected else error,
         )  # fmt: skip
+        self._rest(turn, pause_ms)
+
+    def _rest(self, turn: _Turn, pause_ms: int) -> None:
+        until_ms = self._resting[turn] = self._clock.mono_ms() + pause_ms
         self.on_deadline(until_ms)
 
     # -- time --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.core.relay import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, Load, Relays
+from halfmoon.core.relay import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, MOST_WAITS, WAIT_MS, Load, Relays
 from halfmoon.errors import BrokerError, Fault
 from tests.core.bench import VirtualClock
 
@@ -135,6 +135,31 @@ def test_a_mover_that_fails_rests_longer_each_time_and_holds_up_nobody(
     drain(relays)
     assert relays.problems() == []
     assert relays.next_deadline() is None
+
+
+def test_what_will_be_there_in_a_moment_is_waited_for(relays: Relays, clock: VirtualClock) -> None:
+    """In a shard: a topic that is being made."""
+    error = BrokerError(Fault.NOT_LEADER_OR_FOLLOWER, "topic 't' is being made")
+    mover = Steps("a", *[error] * (MOST_WAITS + 3))
+    relays.add(1, mover)
+
+    def pause() -> int:
+        drain(relays)
+        due = relays.next_deadline()
+        assert due is not None
+        waited = due - clock.now_ms
+        clock.now_ms = due
+        relays.expire(due)
+        return waited
+
+    for _ in range(MOST_WAITS):
+        assert pause() == WAIT_MS
+        assert relays.problems() == []
+    assert [pause(), pause()] == [FIRST_PAUSE_MS, 2 * FIRST_PAUSE_MS]
+    assert relays.problems() == ["a: topic 't' is being made"]
+    mover.plan.clear()
+    drain(relays)
+    assert relays.problems() == []
 
 
 def test_a_load_that_fails_is_a_failure_of_its_mover(relays: Relays, clock: VirtualClock) -> None:
