@@ -30,7 +30,8 @@ class Fault(Struct, frozen=True):
 
 
 class Waits(Struct, frozen=True):
-    """The longest time from sending to the answer, for each kill, ms. Of records that met one fault."""
+    """The longest time from a kill, or the sending after it, to the answer, for each kill, ms. Of records that met one
+    fault."""
 
     killed: list[float]
     """Of records to partitions of a killed worker."""
@@ -61,7 +62,7 @@ def waits(
         of = owners[fault.count]
         more = [each for each in faults if each is not fault]
         met = [
-            (of[index] in fault.workers, end_ns - sent_ns)
+            (of[index] in fault.workers, end_ns - max(sent_ns, fault.at_ns))
             for sent_ns, index, end_ns in took
             if sent_ns < fault.at_ns + SOON_NS and end_ns > fault.at_ns
             and not any(of[index] in each.workers and sent_ns - APART_NS < each.at_ns < end_ns for each in more)

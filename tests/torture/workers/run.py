@@ -46,6 +46,10 @@ WHOLE_S = 60.0
 REOPENED = (2, 1, 5)
 """So many workers, one after the other, read everything again in the end."""
 DESCRIBE_SHARE_OFFSETS = 90
+STUMBLES = 0.6
+"""So many of those who are killed were paused just before: much has come to them, and they die in the midst of it, …"""
+STUMBLES_S = 0.04
+"""… after so long at most. Else few die between having stored something and having said so."""
 FAULTS = {"kill": 52, "two": 10, "pause": 14, "crash": 4, "restart": 5, "client": 15}
 """How often what happens, of 100."""
 
@@ -192,10 +196,14 @@ class Run:
     def _kill(self, count: int) -> None:
         running = self.serving.find()
         chosen = self._dice.sample(sorted(running), min(count, len(running)))
-        if chosen:
-            self._note("kill", chosen)
-            for worker in chosen:
-                send(running[worker], signal.SIGKILL)
+        if not chosen:
+            return
+        if self._dice.random() < STUMBLES:
+            pause([running[worker] for worker in chosen], self._dice.uniform(0.2, 0.8))
+            time.sleep(self._dice.uniform(0.0, STUMBLES_S))
+        self._note("kill", chosen)
+        for worker in chosen:
+            send(running[worker], signal.SIGKILL)
 
     def _pause(self) -> None:
         running = self.serving.find()
