@@ -39,17 +39,23 @@ ROCKETMQ = {"rsend": 1, "rtake": 2}
 """These come to them where RocketMQ is on."""
 SOURCES = ("feed", "plain", "bank", "later", "outbox", "rsend")
 """What they send others work off."""
-WARMS_S = 3.0
+WARM = 100
+"""Faults begin when a producer has had so many answers."""
 EVERY_S = (0.5, 4.0)
 SETTLES_S = 60.0
 WHOLE_S = 60.0
 REOPENED = (2, 1, 5)
 """So many workers, one after the other, read everything again in the end."""
 DESCRIBE_SHARE_OFFSETS = 90
+AT_THEIR_START = 0.2
+"""So many of those who are killed may not be ready yet."""
+READY_S = 10.0
+"""For so long it is waited for others to be."""
 STUMBLES = 0.6
 """So many of those who are killed were paused just before: much has come to them, and they die in the midst of it, …"""
 STUMBLES_S = 0.04
 """… after so long at most. Else few die between having stored something and having said so."""
+UNANSWERED_S = 0.5
 FAULTS = {"kill": 52, "two": 10, "pause": 14, "crash": 4, "restart": 5, "client": 15}
 """How often what happens, of 100."""
 
@@ -122,7 +128,7 @@ class Run:
             self._make_topics()
             self._look_at_owners()
             self.crew.revive()
-            time.sleep(WARMS_S)
+            self._wait(self._is_warm, "clients are served")
             self._strike()
             everything = self._settle()
         except (AssertionError, KafkaException, OSError) as error:
@@ -171,11 +177,14 @@ class Run:
 
     # -- faults --------------------------------------------------------------------------------------------------------
 
+    def _is_warm(self) -> bool:
+        return sum(what[0] == "acked" for _, what in self.crew.history("feed")) >= WARM
+
     def _strike(self) -> None:
         dice = self._dice
         if self._kills is not None:
-            for _ in range(self._kills):
-                self._kill(1)
+            for number in range(self._kills):
+                self._kill(1, unanswered=number == 0)
                 time.sleep(dice.uniform(*EVERY_S))
                 self.crew.revive()
             return
@@ -193,12 +202,21 @@ class Run:
             time.sleep(dice.uniform(*EVERY_S))
             self.crew.revive()
 
-    def _kill(self, count: int) -> None:
-        running = self.serving.find()
+    def _kill(self, count: int, *, unanswered: bool = False) -> None:
+        """`unanswered`: something has come to them before they die, and they have not answered it."""
+        serving = self.serving
+        look = serving.find if self._dice.random() < AT_THEIR_START else serving.find_ready
+        until_s = time.monotonic() + READY_S
+        while len(running := look()) < count and time.monotonic() < until_s:
+            time.sleep(0.05)
         chosen = self._dice.sample(sorted(running), min(count, len(running)))
         if not chosen:
             return
-        if self._dice.random() < STUMBLES:
+        if unanswered:
+            for worker in chosen:
+                send(running[worker], signal.SIGSTOP)
+            time.sleep(UNANSWERED_S)
+        elif self._dice.random() < STUMBLES:
             pause([running[worker] for worker in chosen], self._dice.uniform(0.2, 0.8))
             time.sleep(self._dice.uniform(0.0, STUMBLES_S))
         self._note("kill", chosen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -50,6 +51,15 @@ class ServingWorkers(Serving):
                     found[worker] = pid
         return found
 
+    def find_ready(self) -> dict[int, int]:
+        """As `find`, of those that serve clients, or will in a moment."""
+        return {worker: pid for worker, pid in self.find().items() if self._answers(worker)}
+
+    def _answers(self, worker: int) -> bool:
+        """Its administrator's socket stays in the file system when it dies, and nobody listens."""
+        with socket.socket(socket.AF_UNIX) as asked:
+            return asked.connect_ex(str(self.folder / "data" / f"worker-{worker}.sock")) == 0
+
     def kill_all(self) -> None:
         """kill −9 of the supervisor, and of its workers before they hear of it."""
         process = self._process
@@ -69,8 +79,8 @@ class ServingWorkers(Serving):
         wait_until(lambda: not any(map(_runs, workers)), START_S, "the workers are gone")
 
     def is_whole(self) -> bool:
-        """All workers run, and are where clients look for them."""
-        return len(self.find()) == self.workers
+        """All workers run, and serve clients."""
+        return len(self.find_ready()) == self.workers
 
 
 def send(pid: int, number: signal.Signals) -> None:
