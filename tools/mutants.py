@@ -168,7 +168,9 @@ OF_TORTURE = (
         "cancel-forgotten", SERVICES + "waiting/cancels.py", "keys = self._state.cancels.get(target.number)",
         "keys = None and self._state.cancels.get(target.number)",
     ),
-    Mutant("accept-unheard", KAFKA + "api_79_share_acknowledge.py", "ctx.after(given.position,", "ctx.after(0,"),
+    Mutant(
+        "accept-unheard", "adapters/kafka/share_groups.py", "when_durable(position, partial", "when_durable(0, partial",
+    ),
     Mutant("commit-unheard", KAFKA + "api_08_offset_commit.py", AFTER, "when_durable(ctx, 0,"),
     Mutant("delete-unheard", KAFKA + "api_20_delete_topics.py", '@tells_state(each_of("responses"))\n', ""),
     Mutant("view-again", STORE + "view/updater.py", "range=dealt_with)", "range=None)"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -24,11 +26,23 @@ def test_sockets_lie_in_the_data_directory(tmp_path: Path) -> None:
     assert len(set(found.sockets())) == 6
 
 
-def test_sockets_lie_elsewhere_where_their_paths_are_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    deep, runtime = tmp_path / ("d" * 100), tmp_path / "r"
-    for folder in (deep, runtime):
-        folder.mkdir()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+@pytest.fixture
+def deep(tmp_path: Path) -> Path:
+    """A data directory whose path is too long."""
+    folder = tmp_path / ("d" * 100)
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """One whose path is short, as the system's is; `tmp_path` may be anything."""
+    with TemporaryDirectory(prefix="hm-", dir="/tmp") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield Path(folder)
+
+
+def test_sockets_lie_elsewhere_where_their_paths_are_too_long(deep: Path, runtime: Path) -> None:
     found = plan(deep).sockets()
     assert {path.parent for path in found} == {runtime}
     assert len({*found, admin_socket.path_of(deep)}) == 7
@@ -36,11 +50,7 @@ def test_sockets_lie_elsewhere_where_their_paths_are_too_long(tmp_path: Path, mo
     assert found == plan(deep).sockets()
 
 
-def test_workers_serve_there_and_leave_no_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    deep, runtime = tmp_path / ("d" * 100), tmp_path / "r"
-    for folder in (deep, runtime):
-        folder.mkdir()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+def test_workers_serve_there_and_leave_no_sockets(deep: Path, runtime: Path) -> None:
     with Broker(workers=2, data_dir=str(deep)) as broker:
         produce(broker, b"one")
         assert consume(broker, 1) == [b"one"]
