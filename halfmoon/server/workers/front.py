@@ -267,13 +267,17 @@ class Front:
             kernel.write()
 
     def after_write(self, callback: Callable[[], None]) -> None:
-        """Call back once the buffers appended so far are free, in all shards."""
+        """Call back once all buffers that have been appended by then are free, in all shards: as of one log, whose
+        write is one of all. Each shard writes when its own turn ends, so the others are written here."""
         left = len(self._kernels)
 
         def written() -> None:
             nonlocal left
             left -= 1
             if not left:
+                for kernel in self._kernels:
+                    if kernel.turn.dirty:
+                        kernel.write()
                 callback()
 
         for kernel in self._kernels:

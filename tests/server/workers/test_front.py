@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+from halfmoon.adapters.tcp.buffers import BufferPool
+from halfmoon.core.records.batches import build_batch, iter_records
 from halfmoon.server.workers.front import Front
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
@@ -27,3 +29,32 @@ def test_a_shard_that_has_missed_a_topic_is_told_when_it_is_opened() -> None:
     found = {index: front.kernel_of(topic.partitions[index]) for index in here}
     assert found == {index: kernels[HERE.index(rig.shard_of(topic, index))] for index in here}
     assert {partition.index for partition in topic.partitions if front.find_kernel(partition)} == set(here)
+
+
+def test_a_buffer_is_free_when_all_shards_have_written_what_lies_in_it() -> None:
+    """Each shard writes when its own turn ends. A buffer that was pinned while only the first had something to write
+    has been appended to the second, too, by then: connections share buffers, and the pool asks once for all of them."""
+    rig = ShardRig()
+    topic = rig.topic("t")
+    indexes = {shard: next(i for i in range(8) if rig.shard_of(topic, i) == shard) for shard in HERE}
+    pool = BufferPool(1 << 20, rig.front.after_write, rig.front.write)
+    first, second = HERE
+    kept = []
+    for shard in (first, second):
+        buffer = pool.take_anyway(1_000)
+        data = build_batch([(None, b"of shard %d" % shard, 0, ())])
+        view = buffer.view[: len(data)]
+        view[:] = data
+        node = rig.nodes[shard]
+        node.kernel.append(node.topic("t").partitions[indexes[shard]], view, 0)
+        pool.pin(buffer)
+        kept.append(buffer)
+    rig.nodes[first].kernel.write()
+    for buffer in (pool.take_anyway(1_000), pool.take_anyway(1_000)):
+        buffer.view[:] = b"\xff" * len(buffer.view)  # another connection receives
+    rig.turn()
+    for shard in HERE:
+        node = rig.nodes[shard]
+        read = node.kernel.read(node.topic("t").partitions[indexes[shard]], 0, 1 << 20, min_one=True)
+        (record,) = (record for piece in read.slices for record in iter_records(piece))
+        assert record.value == b"of shard %d" % shard
