@@ -46,6 +46,8 @@ SETTLES_S = 60.0
 WHOLE_S = 60.0
 REOPENED = (2, 1, 5)
 """So many workers, one after the other, read everything again in the end."""
+NEVER = ("OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID", "INVALID_TXN_STATE")
+"""What no client is told that keeps the rules, whoever dies: it says that something was forgotten."""
 DESCRIBE_SHARE_OFFSETS = 90
 AT_THEIR_START = 0.2
 """So many of those who are killed may not be ready yet."""
@@ -140,6 +142,8 @@ class Run:
             except AssertionError as error:
                 self.violations.append(f"it does not stop: {str(error)[-500:]}")
         found = {role: self.crew.history(role) for role in ROLES}
+        errors = self.crew.errors()
+        self._found([f"{errors[code]} clients gave up: {code}" for code in NEVER if code in errors])
         in_flight = self._in_flight(found["feed"])
         if not in_flight:
             self.violations.append("no worker was killed with requests in flight: this run has tested nothing")
@@ -150,7 +154,7 @@ class Run:
         return Outcome(
             self.seed, self.flush, bool(self.serving.namesrv), self.violations, round(time.monotonic() - begun_s, 1),
             counts, [(round((each.at_ns - self.faults[0].at_ns) / 1e9, 1), *astuple(each)[1:]) for each in self.faults],
-            in_flight, self.crew.errors(),
+            in_flight, errors,
             operations(found), {topic: sum(map(len, parts)) for topic, parts in everything.items()}, waited.killed,
             waited.others,
         )  # fmt: skip
