@@ -10,11 +10,14 @@ import os
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from halfmoon.cluster.placement import SHARDS
+from halfmoon.server.workers.plan import shard_folder
 from halfmoon.testing import Broker
 from halfmoon.testing.admin_socket import AdminSocket
 from halfmoon.testing.workers import NotInThisProcessError
@@ -33,6 +36,11 @@ def nodes_at(servers: str) -> list[str]:
     """The addresses of all nodes of the broker that clients are told of so. Workers have the ports behind it."""
     host, _, port = servers.rpartition(":")
     return [f"{host}:{int(port) + 1 + worker}" for worker in range(WORKERS)] or [servers]
+
+
+def logs_of(data_dir: str) -> list[str]:
+    """The folders of the logs: one for each shard, where there are several."""
+    return [str(shard_folder(Path(data_dir), shard)) for shard in range(SHARDS)] if WORKERS else [data_dir]
 
 
 def metric(text: str, name: str, **labels: str) -> float:
@@ -61,6 +69,8 @@ class SeveralWorkers:
     def __init__(self, workers: int) -> None:
         self._workers = workers
         self._live: list[Broker] = []
+        self._begun = 0
+        """Brokers, in all."""
         self._homes: dict[str, dict[tuple[str, ...], int]] = {"partitions": {}, "groups": {}}
         """Partition or group of a broker → the node that has it."""
         self._nodes = {what: Counter[int]() for what in self._homes}
@@ -78,11 +88,13 @@ class SeveralWorkers:
         def started(broker: Broker) -> Broker:
             start(broker)
             self._live.append(broker)
+            self._begun += 1
             return broker
 
         def stopped(broker: Broker) -> None:
             if broker in self._live:
                 self._live.remove(broker)
+                self._look(broker)
             stop(broker)
 
         for name, method in (("__init__", make), ("start", started), ("stop", stopped)):
@@ -101,8 +113,9 @@ class SeveralWorkers:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         with self._skipped():
+            begun = self._begun
             result = yield
-            self._counts["ran"] += bool(self._live)
+            self._counts["ran"] += bool(self._live) or self._begun > begun
             return result
 
     @pytest.hookimpl(tryfirst=True)

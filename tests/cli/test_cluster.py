@@ -55,7 +55,7 @@ def test_what_was_left_to_be_moved_is_moved(data: Path, capsys: pytest.CaptureFi
 def test_one_process_alone_does_not_serve_it(data: Path) -> None:
     assert run(["cluster", "import", str(data), "--shards", "2"]) == 0
     with pytest.raises(Exception, match="serve it with --workers"):
-        Broker(data_dir=str(data)).__enter__()
+        Broker(data_dir=str(data), workers=0).__enter__()
     assert not (data / "meta.json").exists()
 
 

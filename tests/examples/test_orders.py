@@ -24,6 +24,7 @@ from halfmoon.plugins import BUILT_IN
 from halfmoon.server import app, tick
 from halfmoon.server.clock import SystemClock
 from halfmoon.testing import Broker
+from tests.several_workers import of_one_process
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -177,6 +178,7 @@ def test_what_the_database_refuses_is_rolled_back(shop: Shop) -> None:
     ]  # fmt: skip
 
 
+@of_one_process
 def test_a_crash_before_the_commit(shop: Shop) -> None:
     shop.run("put", "ann", "tea=2")
     assert shop.run("order", "ann", "--crash", "before-commit", code=1) == ["crash before-commit"]
@@ -225,6 +227,7 @@ def _module(name: str) -> ModuleType:
 # --------------------------------------------------------------------------------------------------------------- README
 
 
+@of_one_process
 def test_readme_shows_what_happens(shop: Shop) -> None:
     blocks = re.findall(r"<!-- test: run -->\n```console\n(.*?)```", README, re.DOTALL)
     assert len(blocks) == 2

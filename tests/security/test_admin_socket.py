@@ -15,6 +15,7 @@ from halfmoon.testing import Broker
 from tests.cli.conftest import CommandLine
 from tests.security.conftest import Secure
 from tests.security.test_clients import librdkafka
+from tests.several_workers import of_one_process
 
 
 def test_the_first_user_is_made_through_it(secured: Secure, cli: CommandLine, tmp_path: Path) -> None:
@@ -43,6 +44,7 @@ def test_without_a_broker_named_the_socket_of_the_data_directory_is_asked(
     assert "bob" in cli.ok("user", "list").out
 
 
+@of_one_process
 def test_also_where_its_path_is_too_long_for_a_socket(
     secured: Secure, cli: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

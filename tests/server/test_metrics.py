@@ -35,6 +35,7 @@ from halfmoon.server import metrics, progress_readings, readings, series
 from halfmoon.server.catalogue import NARROW, WIDE
 from halfmoon.server.loop_lag import LoopLag
 from halfmoon.server.reading_types import GroupReading, Histogram, Readings, TopicReading
+from tests.several_workers import logs_of, nodes_at
 
 DOCS = (Path(__file__).parents[2] / "docs/metrics.md").read_text(encoding="utf-8")
 Labels = frozenset[tuple[str, str]]
@@ -192,7 +193,18 @@ def test_large_numbers_are_exact() -> None:
 def scrape(broker: halfmoon.testing.Broker) -> dict[str, dict[Labels, float]]:
     with urllib.request.urlopen(f"http://{broker.http}/metrics", timeout=10) as answer:
         assert answer.headers["Content-Type"] == metrics.CONTENT_TYPE
-        return parsed(answer.read().decode())
+        return of_all_workers(parsed(answer.read().decode()))
+
+
+def of_all_workers(found: dict[str, dict[Labels, float]]) -> dict[str, dict[Labels, float]]:
+    """As one process says it: without the label `worker`, and the sum over them."""
+    summed: dict[str, dict[Labels, float]] = {}
+    for name, of_worker in found.items():
+        of_name = summed.setdefault(name, {})
+        for each, value in of_worker.items():
+            without = frozenset((label, text) for label, text in each if label != "worker")
+            of_name[without] = of_name.get(without, 0) + value
+    return summed
 
 
 def test_a_nodes_metrics_after_producing_and_consuming() -> None:
@@ -210,7 +222,7 @@ def test_a_nodes_metrics_after_producing_and_consuming() -> None:
         next(consumer)
         consumer.commit()
         found = scrape(broker)
-        address = broker.bootstrap_servers
+        addresses, logs = nodes_at(broker.bootstrap_servers), len(logs_of(broker.data_dir))
         for client in (consumer, producer, admin):
             client.close()
     where = labels(consumergroup="g", topic="t", partition=0)
@@ -219,7 +231,9 @@ def test_a_nodes_metrics_after_producing_and_consuming() -> None:
     assert found["kafka_consumergroup_lag"] == {where: 2}
     assert found["kafka_consumergroup_members"] == {labels(consumergroup="g"): 1}
     assert found["halfmoon_groups"] == {labels(state="Stable"): 1}
-    assert found["kafka_broker_info"] == {labels(id=1, address=address): 1}
+    assert found["kafka_broker_info"] == {
+        labels(id=1 + node, address=address): 1 for node, address in enumerate(addresses)
+    }
     assert found["halfmoon_refused_batches_total"] == {labels(reason="MESSAGE_TOO_LARGE"): 1}
     assert found["halfmoon_requests_total"][labels(listener="kafka", api="Produce")] == 4
     for api, requests in found["halfmoon_requests_total"].items():
@@ -237,8 +251,8 @@ def test_a_nodes_metrics_after_producing_and_consuming() -> None:
     positions = [found[f"halfmoon_log_{name}_position"][labels()] for name in ("start", "flushed", "written", "end")]
     assert positions == sorted(positions)
     assert positions[-1] > 0
-    assert found["halfmoon_disk_segments"][labels()] == 1
-    assert found["halfmoon_disk_log_bytes"][labels()] == 16 << 20
+    assert found["halfmoon_disk_segments"][labels()] == logs
+    assert found["halfmoon_disk_log_bytes"][labels()] == logs * (16 << 20)
     assert found["process_resident_memory_bytes"][labels()] > 1 << 20
 
 
@@ -336,7 +350,7 @@ def test_a_nodes_metrics_after_rocketmq_clients_have_come() -> None:
             client = clients.enter_context(socket.create_connection((host, int(port)), 10))
             client.sendall(beat(client_id, expression))
             assert client.recv(4)
-        found = parsed(urllib.request.urlopen(f"http://{broker.http}/metrics", timeout=10).read().decode())
+        found = scrape(broker)
         assert found["halfmoon_requests_total"][labels(listener="rocketmq", api="HEART_BEAT")] == 2
         assert found["halfmoon_request_seconds_count"][labels(listener="rocketmq", api="HEART_BEAT")] == 2
         assert found["halfmoon_connections"][labels(listener="rocketmq")] == 2

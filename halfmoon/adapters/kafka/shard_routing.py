@@ -26,6 +26,7 @@ from halfmoon.adapters.kafka.shard_markers import write_markers
 from halfmoon.adapters.kafka.shards import Home, Homes, at, pass_on, when_all
 from halfmoon.adapters.kafka.slicing import settled
 from halfmoon.cluster.changes import NoChangeError
+from halfmoon.core.catalog.topics import Topic
 from halfmoon.errors import BrokerError
 
 Way = Callable[[Homes, Any, Handler, Context, Any], object]
@@ -117,18 +118,27 @@ def as_change(homes: Homes, _response: Any, handler: Handler, ctx: Context, requ
 
 
 def _delete_topics(homes: Homes, response: Any, handler: Handler, ctx: Context, request: Any) -> object:
-    """A shard may need one of them."""
+    """A shard may need one of them. This process may not have heard of one yet, and learns of it with a change."""
     catalog = ctx.core.catalog
-    found = [
-        *(catalog.topic(name) for name in request.topic_names),
-        *(catalog.topic_by_id(each.topic_id.bytes) for each in request.topics if each.topic_id is not None),
-        *(catalog.topic(each.name) for each in request.topics if each.name is not None),
-    ]
     deferred = Deferred()
-    homes.ask_deletion(
-        [topic for topic in found if topic is not None],
-        lambda: pass_on(as_change(homes, response, handler, ctx, request), deferred),
-    )
+
+    def find() -> list[Topic | None]:
+        return [
+            *(catalog.topic(name) for name in request.topic_names),
+            *(catalog.topic_by_id(each.topic_id.bytes) for each in request.topics if each.topic_id is not None),
+            *(catalog.topic(each.name) for each in request.topics if each.name is not None),
+        ]
+
+    def ask(_told: object) -> None:
+        homes.ask_deletion(
+            [topic for topic in find() if topic is not None],
+            lambda: pass_on(as_change(homes, response, handler, ctx, request), deferred),
+        )
+
+    if None in find():
+        homes.change(lambda: None, ask)
+    else:
+        ask(None)
     return deferred
 
 

@@ -25,6 +25,9 @@ from halfmoon.server.workers.worker import Worker
 
 logger = logging.getLogger("halfmoon.server")
 
+CONNECTED_S = 1.0
+"""A worker is ready when it can ask the others, or after so long."""
+
 
 class _Process:
     def __init__(self, control: socket.socket, orders: Orders) -> None:
@@ -55,6 +58,7 @@ class _Process:
             on_lost=self._lost,
         )  # fmt: skip
         await worker.start()
+        await worker.links.connected(CONNECTED_S)
         garbage, warming = Garbage(loop), Warming(loop)
         garbage.start()
         reloading = loop.create_task(self._reload_again_and_again(worker))

@@ -83,10 +83,14 @@ class CatalogNews:
         """Another process has changed it."""
         if question.version <= self._shared.version:
             told(Done())
-            return
+        else:
+            self.catch_up(lambda error: told(error or Done()))
+
+    def catch_up(self, told: Callable[[BrokerError | None], None]) -> None:
+        """Learn what others have changed; told when what was committed until now is known here, or why it is not."""
 
         async def look() -> None:
-            told(await self._catch_up() or Done())
+            told(await self._catch_up())
 
         soon(look())
 

@@ -54,11 +54,20 @@ class Deletions:
             self._asking.ask(shard, AskDeletion(numbers), partial(told, shard))
 
 
-def deletion_answers(node: Node) -> dict[type[Question], Callable[[Any, Told], None]]:
-    """What a shard answers."""
+def deletion_answers(
+    node: Node, catch_up: Callable[[Callable[[BrokerError | None], None]], None]
+) -> dict[type[Question], Callable[[Any, Told], None]]:
+    """What a shard answers. `catch_up` has its process learn what others have changed in the catalog, and says when: a
+    feature of this shard may need a topic that it made just now, for a message that came here."""
     kernel = node.kernel
 
     def answer(question: AskDeletion, told: Told) -> None:
+        if all(number in kernel.catalog.by_number for number in question.topics):
+            told(look(question))
+        else:
+            catch_up(lambda error: told(error or look(question)))
+
+    def look(question: AskDeletion) -> DeletionAnswered:
         refused = []
         for number in question.topics:
             topic = kernel.catalog.by_number.get(number)
@@ -68,6 +77,6 @@ def deletion_answers(node: Node) -> dict[type[Question], Callable[[Any, Told], N
                         deleting(topic)
                 except BrokerError as error:
                     refused.append((number, refusal_of(error)))
-        told(DeletionAnswered(refused))
+        return DeletionAnswered(refused)
 
     return {AskDeletion: answer}

@@ -83,7 +83,8 @@ class FrontTopics(TopicAdministration):
     def __init__(self, shards: int, *parts: Any) -> None:
         super().__init__(*parts)
         self._shards = shards
-        self._refused: dict[int, BrokerError] = {}
+        self._asked: dict[int, BrokerError | None] = {}
+        """Topics that are about to be deleted, by their numbers: why a shard needs them, if one does."""
 
     def create_topic(self, name: str, partitions: int = -1, *given: Any, **more: Any) -> tuple[Topic, int]:
         """An aligned topic has a partition in each shard, unless somebody says otherwise."""
@@ -93,13 +94,13 @@ class FrontTopics(TopicAdministration):
 
     def refuse_deletions(self, topics: Iterable[int], refused: Mapping[int, BrokerError]) -> None:
         """Which of these topics the shards need, by their numbers, and why."""
-        for number in topics:
-            self._refused.pop(number, None)
-        self._refused.update(refused)
+        self._asked.update((number, refused.get(number)) for number in topics)
 
     def delete_topic(self, topic: Topic) -> int:
-        """The shards were asked before."""
-        refused = self._refused.pop(topic.number, None)
+        """The shards were asked before. What came to be since then was not there when its deletion was asked for."""
+        if topic.number not in self._asked:
+            raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{topic.name}' was made a moment ago")
+        refused = self._asked.pop(topic.number)
         if refused is not None:
             raise refused
         return super().delete_topic(topic)

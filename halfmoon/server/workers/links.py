@@ -30,7 +30,7 @@ logger = logging.getLogger("halfmoon.server")
 _HEADER: Final = struct.Struct(">II")
 """Size, id."""
 _LARGEST: Final = 1 << 30
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.1
 SILENCE_S = 30.0
 
 
@@ -78,6 +78,8 @@ class Link(asyncio.Protocol):
         self._codec = codec
         self._on_up = on_up
         self._transport: asyncio.Transport | None = None
+        self.up = asyncio.Event()
+        """Set while it is connected."""
         self._asked: dict[int, Told] = {}
         """By the question's id, who is told."""
         self._next = 0
@@ -128,6 +130,7 @@ class Link(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's have another base
         self._frames, self._pinged_s = Frames(), None
+        self.up.set()
         self.ask(PROCESS, Hello(self._me), self._greeted)
 
     def _greeted(self, answer: object) -> None:
@@ -137,6 +140,7 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
+        self.up.clear()
         self._fail()
         if not self._stopped:
             self._connecting = self._loop.create_task(self._connect())
@@ -263,6 +267,14 @@ class Links:
         self._server = await self._loop.create_unix_server(lambda: Asked(self._receiver), sock=made)
         for link in self._links.values():
             link.start()
+
+    async def connected(self, limit_s: float) -> None:
+        """Returns when all other processes are connected, or after so long: one may be gone."""
+        waiting = [self._loop.create_task(link.up.wait()) for link in self._links.values()]
+        if waiting:
+            _, late = await asyncio.wait(waiting, timeout=limit_s)
+            for task in late:
+                task.cancel()
 
     def stop(self) -> None:
         if self._server is not None:

@@ -216,7 +216,8 @@ class Worker:
         for number, node in shards.nodes.items():
             inboxes[number] = Inbox(
                 share_answers(node), transactions.answers(node), message_answers(node, self._rights, in_thread),
-                entries_answers(node), deletion_answers(node), hearing_answers(node, in_thread, soon),
+                entries_answers(node), deletion_answers(node, self.news.catch_up),
+                hearing_answers(node, in_thread, soon),
             )  # fmt: skip
         self._inboxes = inboxes
         self.monitoring = WorkersMonitoring(self, self.links)

@@ -139,6 +139,11 @@ class ShardRig:
         topic: Topic = self.change(lambda: self.front.administration.create_topic(name, partitions))[0]
         return topic
 
+    def delete(self, topic: Topic) -> None:
+        """In a change. All shards have agreed."""
+        self.front.administration.refuse_deletions([topic.number], {})
+        self.front.administration.delete_topic(topic)
+
     def shard_of(self, topic: Topic, index: int) -> int:
         return self.shared.placements[topic.number][index]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import UUID
 
 import pytest
@@ -9,9 +10,11 @@ from shard_rig import SHARDS
 from two_processes import TwoProcesses
 
 from halfmoon.adapters.kafka.protocol import DeleteTopicsRequest
+from halfmoon.cluster.messages import AskDeletion, DeletionAnswered, Refusal
 from halfmoon.core.catalog.topics import Topic
 from halfmoon.core.features import TopicPolicies, TopicPolicy
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.server.workers.deletions import deletion_answers
 
 POLICY_VIOLATION, REQUEST_TIMED_OUT, UNKNOWN_TOPIC = 44, 7, 3
 ENDS = "halfmoon.transactions"
@@ -67,6 +70,49 @@ def test_a_topic_that_is_named_by_its_id(two: TwoProcesses) -> None:
     two.turn()
     ((result,),) = (answer.responses for answer in client.answers())
     assert (result.name, result.error_code) == ("needed", POLICY_VIOLATION)
+
+
+def test_a_topic_that_this_process_has_not_heard_of_yet(two: TwoProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It learns of it with the change of the catalog that deletes it; a feature may have made it just now."""
+    need(two, 3, "late")
+    rig = two.rigs[0]
+    administer = rig.administer
+
+    def hear_first(work: Callable[[], object], told: Callable[[object], None]) -> None:
+        if rig.front.catalog.topic("late") is None:
+            two.topic("late", SHARDS)
+        administer(work, told)
+
+    monkeypatch.setattr(rig, "administer", hear_first)
+    assert delete(two, "late") == {"late": (POLICY_VIOLATION, "shard 3 needs late")}
+
+
+@pytest.mark.parametrize("error", [None, BrokerError(Fault.COORDINATOR_NOT_AVAILABLE)])
+def test_a_shard_that_has_not_heard_of_it_yet_looks_first(two: TwoProcesses, error: BrokerError | None) -> None:
+    need(two, 3, "late")
+    number = 1 + max(two.nodes[3].catalog.by_number)
+
+    def catch_up(told: Callable[[BrokerError | None], None]) -> None:
+        if error is None:
+            assert two.topic("late", SHARDS).number == number
+        told(error)
+
+    answers: list[object] = []
+    deletion_answers(two.nodes[3], catch_up)[AskDeletion](AskDeletion([number]), answers.append)
+    (answer,) = answers
+    if error is not None:
+        assert answer is error
+    else:
+        assert isinstance(answer, DeletionAnswered)
+        assert answer.refused == [(number, Refusal("POLICY_VIOLATION", "shard 3 needs late"))]
+
+
+def test_nothing_is_deleted_that_the_shards_were_not_asked_about(two: TwoProcesses) -> None:
+    topic = two.rigs[0].front.catalog.topic("other")
+    assert topic is not None
+    with pytest.raises(BrokerError) as caught:
+        two.change(lambda: two.rigs[0].front.administration.delete_topic(topic))
+    assert caught.value.fault is Fault.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_where_a_shard_cannot_be_asked_only_topics_of_features_stay(two: TwoProcesses) -> None:

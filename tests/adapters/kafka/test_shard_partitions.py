@@ -223,7 +223,7 @@ def test_topics_that_come_and_go(rig: ShardRig, client: RigClient) -> None:
     assert [row[1] for row in results(answer)] == [0] * 3
     gone = topic.partitions[here(rig)[0]]
     assert rig.front.find_kernel(gone) is not None
-    rig.change(lambda: rig.front.administration.delete_topic(topic))
+    rig.change(lambda: rig.delete(topic))
     assert rig.front.find_kernel(gone) is None
     answer = client.ask(PRODUCE, 9, **producing((0, batch(b"v"))))
     assert results(answer)[0][:2] == (0, UNKNOWN)

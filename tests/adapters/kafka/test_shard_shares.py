@@ -548,7 +548,7 @@ def test_a_topic_that_is_deleted_ends_the_wait(two: TwoProcesses, topic: Topic) 
     member.send(here, max_wait_ms=5_000)
     two.turn()
     assert member.answer() is None
-    two.change(lambda: two.rigs[0].front.administration.delete_topic(topic))
+    two.change(lambda: two.rigs[0].delete(topic))
     assert errors(member.answer()) == dict.fromkeys(here, NO_TOPIC_ID)
 
 

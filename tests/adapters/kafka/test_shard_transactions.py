@@ -337,8 +337,8 @@ def test_a_topic_that_goes_while_the_coordinator_is_asked(both: Both) -> None:
     sent = bytes(transactional_batch(b"a", producer_id=producer_id, epoch=epoch, sequence=0))
     client.feed(client.encode(PRODUCE, 12, **fields((index, sent), topic="u", transactional_id=X)))
     both.rigs[1].turn()
-    first = both.rigs[0].front.administration
-    both.change(lambda: first.delete_topic(both.rigs[0].shared.catalog.by_name["u"]))
+    first = both.rigs[0]
+    both.change(lambda: first.delete(first.shared.catalog.by_name["u"]))
     (answer,) = client.answers()
     assert results(answer)[0][:2] == (index, 3)
     assert end(both.clients[0], 5, producer_id, epoch, name=X)[0] == 0

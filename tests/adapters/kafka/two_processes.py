@@ -106,7 +106,7 @@ class TwoProcesses:
                 **share_answers(node),
                 **message_answers(node, lambda *asker: self.rights(*asker), at_once),
                 **entries_answers(node),
-                **deletion_answers(node),
+                **deletion_answers(node, lambda told: told(None)),
                 **hearing_answers(node, at_once, lambda work: work()),
             }
 

@@ -166,7 +166,10 @@ class Rig(ShardRig):
         server.round_time = RoundTime(self.loop.call_soon, lambda: 0.0)
         server.node.start(("127.0.0.1", BASE_PORT + number))
         coordinating = Coordinating(server.node, lambda work, then: then(work(), None), self.loop.call_soon)
-        self.asking.answers[number] = {**rocketmq_answers(node.kernel, coordinating), **deletion_answers(node)}
+        self.asking.answers[number] = {
+            **rocketmq_answers(node.kernel, coordinating),
+            **deletion_answers(node, lambda told: told(None)),
+        }
         return server
 
     def client(self, shard: int, *, names: bool = False) -> RigClient:

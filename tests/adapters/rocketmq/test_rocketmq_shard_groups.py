@@ -542,7 +542,7 @@ class TestAnswers:
     def test_topics_that_are_gone(self, rig: Rig, coordinating: Coordinating) -> None:
         number = orders(rig).number
         rig.topic("more", 4)
-        rig.change(lambda: rig.front.administration.delete_topic(orders(rig)))
+        rig.change(lambda: rig.delete(orders(rig)))
         coordinating.commit("g", [(number, 0, 5), (number + 1, 0, 6)], reset=False)
         assert coordinating.committed("g", None) == [(number + 1, 0, 6)]
         assert coordinating.ends([(number, 0, 5)]) == []
