@@ -46,12 +46,11 @@ COMPILED := tests/compiled tests/core tests/services tests/adapters tests/server
 # What speaks to a broker and does not look into it; tests/several_workers.py. A short selection of it is in `make test`.
 test-workers:  ## the tests over the wire once more, with brokers that are two processes
 	$(PREPARE) --java
+	$(JVMS)
 	@HALFMOON_TEST_WORKERS=2 exec .venv/bin/python tools/tidy_run.py .venv/bin/python -m pytest -n 3 --dist loadfile \
-		-m "not interop and not torture and not long and not spark" $(OVER_THE_WIRE) $(ARGS)
+		-m "not interop and not torture and not long" $(OVER_THE_WIRE) $(ARGS)
 
-# Without RocketMQ's Java client: its tests know the queues of one broker.
-OVER_THE_WIRE := --ignore=tests/clients/rocketmq \
-	tests/clients tests/client/live tests/cli tests/kafka tests/pipeline tests/plugins/store tests/security \
+OVER_THE_WIRE := tests/clients tests/client/live tests/cli tests/kafka tests/pipeline tests/plugins/store tests/security \
 	tests/examples/test_orders.py tests/hooks/test_guard.py tests/server/test_metrics.py \
 	tests/adapters/kafka/test_api_18502_messages.py tests/test_docs_client.py tests/test_docs_features.py \
 	tests/test_docs_retry.py

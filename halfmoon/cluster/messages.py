@@ -264,6 +264,27 @@ class GroupsFound(Answer, frozen=True, tag="rmq-groups"):
     groups: list[str]
 
 
+class ProducersSeen(Question, frozen=True, tag="rmq-producers"):
+    """Producers of a group are connected to a shard. Answered with Done."""
+
+    shard: int
+    group: str
+
+
+class AskProducers(Question, frozen=True, tag="rmq-check"):
+    """One of these producers is asked about half messages. It may be asked twice."""
+
+    group: str
+    broker: str
+    """Where they wait."""
+    messages: bytes
+    """As RocketMQ's broker writes them, one behind the other."""
+
+
+class ProducersAsked(Answer, frozen=True, tag="rmq-checked"):
+    has_producers: bool
+
+
 class AppendBatch(Question, frozen=True, tag="rmq-append"):
     """A record batch for a partition. Asked twice it is stored twice, unless its records say that they are the same."""
 

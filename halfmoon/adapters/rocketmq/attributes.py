@@ -54,10 +54,11 @@ def shown(configs: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def altered(configs: Mapping[str, str], text: str, *, new: bool) -> dict[str, str]:
+def altered(configs: Mapping[str, str], text: str, *, new: bool, repeats: bool = False) -> dict[str, str]:
     """The overrides of a topic once its attributes are changed as `text` says. Raises Refused(SYSTEM_ERROR).
 
-    `new`: the topic is being made, so what cannot be changed may be set.
+    `new`: the topic is being made, so what cannot be changed may be set. `repeats`: what is so already may be said
+    again, as administrators do who ask each of several brokers that have their topics in common.
     """
     found = dict(configs)
     done: set[str] = set()
@@ -70,6 +71,8 @@ def altered(configs: Mapping[str, str], text: str, *, new: bool) -> dict[str, st
             raise _refused(f"unsupported key: {name}")
         if sign == "-" and new:
             raise _refused(f"only add attribute is supported while creating topic. key: {name}")
+        if repeats and not new and configs.get(attribute.config) == (_stored(name, value) if sign == "+" else None):
+            continue
         if sign == "-" and attribute.config not in configs:
             raise _refused(f"attempt to delete a nonexistent key: {name}")
         if not new and not attribute.changeable:
@@ -81,9 +84,7 @@ def altered(configs: Mapping[str, str], text: str, *, new: bool) -> dict[str, st
             attribute.check(value)
         except ValueError as error:
             raise _refused(f"invalid value '{value}' of attribute {name}: {error}") from None
-        found[attribute.config] = value
-        if name == CLEANUP_POLICY:
-            found[attribute.config] = "compact" if value == _COMPACTION else "delete"
+        found[attribute.config] = _stored(name, value)
     return found
 
 
@@ -110,6 +111,12 @@ def _changes(text: str) -> list[tuple[str, str, str]]:
             raise _refused("kv string format wrong.")
         found.append((sign, name, value))
     return found
+
+
+def _stored(name: str, value: str) -> str:
+    if name == CLEANUP_POLICY:
+        return "compact" if value == _COMPACTION else "delete"
+    return value
 
 
 def _refused(why: str) -> Refused:

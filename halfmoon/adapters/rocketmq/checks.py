@@ -15,9 +15,10 @@ from msgspec import Struct
 
 from halfmoon.adapters.rocketmq.members import Client, Members
 from halfmoon.adapters.rocketmq.names import HALF_TOPIC
+from halfmoon.adapters.rocketmq.producers_elsewhere import ProducersElsewhere
 from halfmoon.adapters.rocketmq.queues import Queues
 from halfmoon.adapters.rocketmq.to_messages import MessageWriter
-from halfmoon.adapters.rocketmq.windows import READ_BYTES, Window, Windows
+from halfmoon.adapters.rocketmq.windows import READ_BYTES, Windows
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.hold import Held
@@ -49,19 +50,21 @@ class CheckBack:
         core: Core,
         members: Members,
         windows: Windows,
+        elsewhere: ProducersElsewhere,
         *,
         broker_name: str,
         queues: Queues,
         group_topic: Callable[[str], None],
-        writer_for: Callable[[Client], MessageWriter],
+        writer_for: Callable[[Client | None], MessageWriter],
         may_answer: Callable[[Client, str, str], bool],
     ) -> None:
         """`may_answer`: whether a client may be told what its group of producers has sent to this topic. `group_topic`
         has a group's check topic made if need be, and may raise BrokerError; `writer_for` writes messages
-        as that client reads them."""
+        as that client reads them, or one of another shard."""
         self._core = core
         self._members = members
         self._windows = windows
+        self._elsewhere = elsewhere
         self._broker_name = broker_name
         self._queues = queues
         self._group_topic = group_topic
@@ -75,9 +78,14 @@ class CheckBack:
         """Groups with producers, and nothing to ask them about yet."""
 
     def follow(self, group: str) -> None:
-        """Producers of this group are connected; if they have sent half messages, or may have, ask them from now on."""
-        if group in self._followed:
-            return
+        """Producers of this group are connected, here or elsewhere; if they have sent half messages, or may have, ask
+        them from now on."""
+        if group not in self._followed:
+            self._begin(group)
+        if group in self._followed and self._members.has_producers(group):
+            self._elsewhere.tell(group)
+
+    def _begin(self, group: str) -> None:
         topic = self._core.catalog.topic(check_topic(group))
         queues = [] if topic is None else self._queues.of(topic)
         if not queues:
@@ -96,7 +104,7 @@ class CheckBack:
     def look_again(self) -> None:
         """Now and then: somebody else may have sent the first half message of a group, which is asked about now."""
         for group in list(self._unasked):
-            if self._members.has_producers(group):
+            if self._has_producers(group):
                 self.follow(group)
             else:
                 self._unasked.discard(group)
@@ -118,7 +126,7 @@ class CheckBack:
 
     def _arrived(self, followed: _Followed) -> None:
         group, partition = followed.group, followed.partition
-        if not self._members.has_producers(group):
+        if not self._has_producers(group):
             del self._followed[group]  # the next heartbeat of one begins again
             return
         if self._core.catalog.by_queue_number.get(partition.queue_number) is not partition:
@@ -139,18 +147,24 @@ class CheckBack:
         windows, group, partition = self._windows, followed.group, followed.partition
         while followed.offset < partition.stable_offset:
             members = self._members.producer_members(group)
-            if not members:
+            if not members and not self._elsewhere.has(group):
                 return
             offset = max(followed.offset, partition.start_offset)
-            key = (partition, None, self._writer_for(members[0].connection))
+            key = (partition, None, self._writer_for(members[0].connection if members else None))
             batches = windows.batches(partition, offset, READ_BYTES)
             opened = batches if isinstance(batches, list) else batches()  # just written, so it is in memory
             window = windows.make(key, offset, opened)
             followed.offset = max(window.next, offset + 1)
-            self._ask(group, window)
+            if members:
+                self.ask(group, window.data)
+            else:
+                self._elsewhere.ask(group, bytes(window.data))
 
-    def _ask(self, group: str, window: Window) -> None:
-        for message in decode_stored(window.data):
+    def ask(self, group: str, messages: bytes, broker_name: str = "") -> bool:
+        """Ask producers that are connected here about these; whether there are any. `broker_name`: where they wait."""
+        if not self._members.has_producers(group):
+            return False
+        for message in decode_stored(messages):
             found = dict(decode(message.properties))
             real_topic = found.get(b"REAL_TOPIC", b"")
             producer = self._producer(group, real_topic.decode())
@@ -162,7 +176,7 @@ class CheckBack:
             producer.tell(
                 CHECK_TRANSACTION_STATE,
                 {
-                    "bname": self._broker_name,
+                    "bname": broker_name or self._broker_name,
                     "topic": HALF_TOPIC,
                     "commitLogOffset": str(message.physical_offset),
                     "tranStateTableOffset": str(message.queue_offset),
@@ -172,6 +186,10 @@ class CheckBack:
                 },
                 encode_stored(asked),
             )
+        return True
+
+    def _has_producers(self, group: str) -> bool:
+        return self._members.has_producers(group) or self._elsewhere.has(group)
 
     def _producer(self, group: str, real_topic: str) -> Client | None:
         """Whoever says that it is a producer of a group is one. So the message goes to one that may send such; in

@@ -70,6 +70,15 @@ class Coordinating:
         lasts_ms = self._node.settings.queue_lock_ms if holds_locks else 0
         self._node.elsewhere.holds_locks(group, shard, self._node.core.clock.mono_ms() + lasts_ms)
 
+    # -- producers -----------------------------------------------------------------------------------------------------
+
+    def producers_seen(self, group: str, shard: int) -> None:
+        self._node.producers_elsewhere.seen(group, shard)
+        self._node.checks.follow(group)
+
+    def ask_producers(self, group: str, messages: bytes, broker: str) -> bool:
+        return self._node.checks.ask(group, messages, broker)
+
     def consuming(self, topic: int) -> list[str]:
         self._node.progress.write()
         return with_offsets(self._groups, topic)

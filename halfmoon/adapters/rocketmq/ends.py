@@ -35,7 +35,8 @@ class Call(Protocol):
         """Carry out `steps`, and call `answered` with what they return."""
 
 
-End = tuple[Call, tuple[tuple[str, bytes], ...]]
+Headers = tuple[tuple[str, bytes], ...]
+End = tuple[Call, Headers]
 """A request, and the headers of its record."""
 
 
@@ -50,7 +51,11 @@ class Ends:
         """Raises Refused(SYSTEM_ERROR)."""
         if self._core.catalog.topic(END_TOPIC) is None and self._core.catalog.topic(HALF_TOPIC) is None:
             raise Refused(Code.SYSTEM_ERROR, "no half message was ever sent")
-        self._said.append((call, (("PGROUP", group.encode()), ("UNIQ_KEY", key.encode()), ("TRAN_STATE", state))))
+        self._said.append((call, _headers(group, key, state)))
+
+    def batch(self, group: str, key: str, state: bytes) -> bytes:
+        """One end."""
+        return bytes(build_batch([(None, None, self._core.clock.wall_ms(), _headers(group, key, state))]))
 
     def write(self) -> None:
         """Append what was said. What is refused leaves the others alone."""
@@ -90,6 +95,10 @@ class Ends:
         for call, _ in said:
             if not call.command.is_oneway:
                 call.after(outcome.position, DONE)
+
+
+def _headers(group: str, key: str, state: bytes) -> Headers:
+    return ("PGROUP", group.encode()), ("UNIQ_KEY", key.encode()), ("TRAN_STATE", state)
 
 
 def outcome_of(append: Slices[Produced]) -> Slices[Produced | BrokerError]:

@@ -12,6 +12,7 @@ from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.filters import Filters
 from halfmoon.adapters.rocketmq.groups import ConsumersElsewhere, Groups
 from halfmoon.adapters.rocketmq.members import Client, Members
+from halfmoon.adapters.rocketmq.producers_elsewhere import ProducersElsewhere
 from halfmoon.adapters.rocketmq.progress import AnyProgress, Progress, Told
 from halfmoon.adapters.rocketmq.queue_locks import QueueLocks
 from halfmoon.adapters.rocketmq.queues import Queues
@@ -40,6 +41,7 @@ from halfmoon.services.groups.service import GroupService
 log = logging.getLogger("halfmoon.rocketmq")
 
 SWEEP_S = 10.0
+LOOPBACK = "127.0.0.1"
 """How often silent clients and locks without an owner are looked for."""
 MOST_NOT_MADE = 1_000
 NOTIFY_CONSUMER_IDS_CHANGED = 40
@@ -89,8 +91,11 @@ class Node:
         self.elsewhere = ConsumersElsewhere(settings.client_timeout_ms, core.clock.mono_ms)
         """Consumers that are connected to other shards, of the groups that this one coordinates."""
         self.records = RecordMaker()
+        self.producers_elsewhere = ProducersElsewhere(
+            None if shards is None else shards.producers, settings.client_timeout_ms, core.clock.mono_ms
+        )
         self.checks = CheckBack(
-            core, self.members, self.windows, broker_name=settings.broker_name,
+            core, self.members, self.windows, self.producers_elsewhere, broker_name=settings.broker_name,
             queues=self.queues, group_topic=self._check_topic, writer_for=self.writer_for,
             may_answer=self.may_answer,
         )  # fmt: skip
@@ -132,6 +137,7 @@ class Node:
             self.locks.expire(mono_ms)
             self.checks.look_again()
             self.elsewhere.expire()
+            self.producers_elsewhere.expire()
             if self.topics is not None:
                 for name in self.topics.take_failed():
                     self.ensure_group_topic(name)
@@ -215,7 +221,10 @@ class Node:
         rights = self.access.rights(str(connection.principal), connection.peer_host)
         return rights.allows(("write", "transactional_id", producers)) and rights.allows(("write", "topic", topic))
 
-    def writer_for(self, connection: Client) -> MessageWriter:
+    def writer_for(self, connection: Client | None) -> MessageWriter:
+        """None: of another shard, which does not say at which address it has reached this machine."""
+        if connection is None:
+            return self._writer_at(Host.parse(*(self.settings.advertise or (LOOPBACK, self._port))))
         if connection.writer is None:
             connection.writer = self._writer(connection)
         return connection.writer
@@ -225,6 +234,9 @@ class Node:
         store = Host.parse(host, port)
         if not any(store.address):  # a name: the client has reached us at this address
             store = Host.parse(connection.host, port)
+        return self._writer_at(store)
+
+    def _writer_at(self, store: Host) -> MessageWriter:
         writer = self._writers.get(store)
         if writer is None:
             writer = self._writers[store] = MessageWriter(

@@ -127,6 +127,24 @@ class Messages(Protocol):
         ...
 
 
+class Producers(Protocol):
+    """Who ends half messages."""
+
+    def tell(self, group: str) -> None:
+        """Have all other shards know that producers of the group are connected here, as far as they can be reached."""
+        ...
+
+    def ask(self, shard: int, group: str, messages: bytes, told: "Callable[[bool], None]") -> None:
+        """Have a shard ask one of its producers about half messages of ours, as `encode_stored` writes them. Told
+        whether there was one."""
+        ...
+
+    def end(self, broker: str, batch: bytes, told: "Callable[[BrokerError | None], None]") -> None:
+        """Have the broker of this name hear of a batch of ends, or all others where there is no other one of that name.
+        Told when it is durable there."""
+        ...
+
+
 class Administered(Protocol):
     """What a change is made of."""
 
@@ -162,6 +180,7 @@ class Shards(NamedTuple):
     brokers: "Brokers"
     coordinators: "Coordinators"
     messages: "Messages"
+    producers: "Producers"
     changes: "Changes"
     new_topic_id: "Callable[[], bytes]"
     """Of a topic whose first queue lies here."""

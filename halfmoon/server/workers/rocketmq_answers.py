@@ -10,6 +10,7 @@ from halfmoon.adapters.rocketmq.shards import Stored
 from halfmoon.cluster.asking import Told
 from halfmoon.cluster.messages import (
     AppendBatch,
+    AskProducers,
     BatchAppended,
     CommitProgress,
     ConsumerLeft,
@@ -18,6 +19,8 @@ from halfmoon.cluster.messages import (
     Done,
     GroupsConsuming,
     GroupsFound,
+    ProducersAsked,
+    ProducersSeen,
     ProgressRead,
     Question,
     QueueEnds,
@@ -56,6 +59,13 @@ def rocketmq_answers(kernel: Kernel, coordinating: Coordinating) -> dict[type[Qu
     def consuming(question: GroupsConsuming) -> tuple[object, int]:
         return GroupsFound(coordinating.consuming(question.topic)), coordinating.position
 
+    def producers(question: ProducersSeen) -> tuple[object, int]:
+        coordinating.producers_seen(question.group, question.shard)
+        return Done(), 0
+
+    def ask(question: AskProducers) -> tuple[object, int]:
+        return ProducersAsked(coordinating.ask_producers(question.group, question.messages, question.broker)), 0
+
     def ends(question: QueueEnds) -> tuple[object, int]:
         return QueueEndsFound(coordinating.ends(question.offsets)), 0
 
@@ -88,6 +98,8 @@ def rocketmq_answers(kernel: Kernel, coordinating: Coordinating) -> dict[type[Qu
         ConsumerLeft: when_durable(left),
         ConsumesInOrder: when_durable(in_order),
         GroupsConsuming: when_durable(consuming),
+        ProducersSeen: when_durable(producers),
+        AskProducers: when_durable(ask),
         QueueEnds: when_durable(ends),
         AppendBatch: append,
     }

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from halfmoon.adapters.rocketmq.ends import END_TOPIC
 from halfmoon.adapters.rocketmq.shards import Offsets, Place, QueueEnd, Stored
 from halfmoon.cluster.asking import Asking, refused
 from halfmoon.cluster.messages import (
     AppendBatch,
+    AskProducers,
     BatchAppended,
     CommitProgress,
     ConsumerLeft,
@@ -17,6 +19,9 @@ from halfmoon.cluster.messages import (
     Done,
     GroupsConsuming,
     GroupsFound,
+    HearBatch,
+    ProducersAsked,
+    ProducersSeen,
     ProgressRead,
     Question,
     QueueEnds,
@@ -24,8 +29,10 @@ from halfmoon.cluster.messages import (
     ReadProgress,
 )
 from halfmoon.cluster.placement import coordinator_of
+from halfmoon.cluster.shared import SharedCatalog
 from halfmoon.core.catalog.topics import Topic
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.server.workers.rocketmq_brokers import broker_name
 
 T = TypeVar("T")
 
@@ -86,6 +93,43 @@ class RocketmqGroups:
 
     def _ask(self, group: str, question: Question, answered: Callable[[object], None]) -> None:
         self._asking.ask(coordinator_of(group, self._shards), question, answered)
+
+
+class RocketmqProducers:
+    """See adapters/rocketmq/shards.Producers."""
+
+    def __init__(self, number: int, shards: int, asking: Asking, configured: str, shared: SharedCatalog) -> None:
+        """As of RocketmqGroups and RocketmqBrokers."""
+        self._number = number
+        self._names = {broker_name(shard, configured): shard for shard in range(shards)}
+        self._name = broker_name(number, configured)
+        self._others = [shard for shard in range(shards) if shard != number]
+        self._asking = asking
+        self._shared = shared
+
+    def tell(self, group: str) -> None:
+        for shard in self._others:  # who cannot be reached is told again
+            self._asking.ask(shard, ProducersSeen(self._number, group), lambda _: None)
+
+    def ask(self, shard: int, group: str, messages: bytes, told: Callable[[bool], None]) -> None:
+        def answered(answer: object) -> None:
+            told(isinstance(answer, ProducersAsked) and answer.has_producers)
+
+        self._asking.ask(shard, AskProducers(group, self._name, messages), answered)
+
+    def end(self, broker: str, batch: bytes, told: Callable[[BrokerError | None], None]) -> None:
+        topic = self._shared.catalog.topic(END_TOPIC)
+        if topic is None:
+            told(BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION))
+            return
+        shard = self._names.get(broker, self._number)
+
+        def all_told(answers: Sequence[Done] | BrokerError) -> None:
+            told(answers if isinstance(answers, BrokerError) else None)
+
+        question = HearBatch(topic.number, batch)
+        shards = self._others if shard == self._number else [shard]
+        _ask_all(self._asking, dict.fromkeys(shards, question), Done, all_told)
 
 
 class RocketmqMessages:

@@ -14,7 +14,7 @@ from halfmoon.adapters.rocketmq.shards import Shards
 from halfmoon.cluster.placement import id_beginning_in
 from halfmoon.server.workers.deletions import Deletions
 from halfmoon.server.workers.rocketmq_answers import rocketmq_answers
-from halfmoon.server.workers.rocketmq_asking import RocketmqGroups, RocketmqMessages
+from halfmoon.server.workers.rocketmq_asking import RocketmqGroups, RocketmqMessages, RocketmqProducers
 from halfmoon.server.workers.rocketmq_brokers import RocketmqBrokers, listener_of
 from halfmoon.server.workers.rocketmq_changes import CatalogChanges
 
@@ -65,8 +65,9 @@ class RocketmqServers:
         for number, node in shards.nodes.items():
             groups = RocketmqGroups(number, plan.shards, asking)
             messages = RocketmqMessages(shards.shared.placements, asking, loop.call_later)
+            producers = RocketmqProducers(number, plan.shards, asking, listener.broker_name, shards.shared)
             new_id = partial(_new_topic_id, number, plan.shards)
-            others = Shards(plan.shards, brokers, groups, messages, changes, new_id)
+            others = Shards(plan.shards, brokers, groups, messages, producers, changes, new_id)
             server = self.of[number] = Server(
                 node.kernel, node.services, settings, listener_of(listener, number), plugins.allocators,
                 plugins.filters, loop, access=access, turns=turns, shards=others,

@@ -27,8 +27,9 @@ from halfmoon.plugins import BUILT_IN
 from halfmoon.remoting.command import JSON
 from halfmoon.server.plugin_host import Host
 from halfmoon.server.workers.deletions import Deletions, deletion_answers
+from halfmoon.server.workers.hearing import hearing_answers
 from halfmoon.server.workers.rocketmq_answers import Answerer, rocketmq_answers
-from halfmoon.server.workers.rocketmq_asking import RocketmqGroups, RocketmqMessages
+from halfmoon.server.workers.rocketmq_asking import RocketmqGroups, RocketmqMessages, RocketmqProducers
 from halfmoon.server.workers.rocketmq_brokers import RocketmqBrokers, listener_of
 from halfmoon.testing.node import BareNode
 from tests.adapters.kafka.shard_rig import HERE, SHARDS, ShardRig
@@ -156,6 +157,7 @@ class Rig(ShardRig):
             self.brokers,
             RocketmqGroups(number, SHARDS, self.asking),
             RocketmqMessages(self.shared.placements, self.asking, self.loop.call_later),
+            RocketmqProducers(number, SHARDS, self.asking, listener.broker_name, self.shared),
             self.catalog_changes,
             lambda: id_beginning_in(number, os.urandom(16), SHARDS),
         )
@@ -169,6 +171,7 @@ class Rig(ShardRig):
         self.asking.answers[number] = {
             **rocketmq_answers(node.kernel, coordinating),
             **deletion_answers(node, lambda told: told(None)),
+            **hearing_answers(node, lambda work, then: then(work(), None), lambda work: work()),
         }
         return server
 

@@ -18,7 +18,7 @@ from halfmoon.remoting.codes import DUE, Code
 from halfmoon.remoting.message import BatchedMessage, decode_message_id, encode_batch
 from halfmoon.services.acls.service import AccessRules
 from halfmoon.services.credentials.users import Users
-from tests.adapters.kafka.shard_rig import SHARDS
+from tests.adapters.kafka.shard_rig import HERE, SHARDS
 
 
 @pytest.fixture
@@ -290,6 +290,23 @@ class TestByRequest:
         told[1](BrokerError(Fault.UNKNOWN_SERVER_ERROR, "lost"))
         rig.turns()
         assert [each.code for each in client.answers()] == [0, Code.SYSTEM_ERROR]
+
+    def test_attributes_are_said_to_each_broker(self, rig: Rig) -> None:
+        """The first has changed them for all, and what cannot be changed may be said when a topic is made."""
+        said = {"topic": "orders", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+        for text, found in (
+            (
+                "+cleanup.policy=COMPACTION,+message.type=DELAY",
+                {"cleanup.policy": "COMPACTION", "message.type": "DELAY"},
+            ),
+            ("-message.type", {"cleanup.policy": "COMPACTION"}),
+        ):
+            for shard in HERE:
+                rig.client(shard).well(17, **said, attributes=text)
+            for shard in HERE:
+                assert body(rig.client(shard).well(351, topic="orders", lo=True))["attributes"] == found
+        refused = rig.client(2).ask(17, **said, attributes="+cleanup.policy=DELETE")
+        assert (refused.code, "unchangeable" in refused.remark) == (Code.SYSTEM_ERROR, True)
 
 
 class TestUsers:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from rocketmq_rig import properties_of, sending, text_of
+from rocketmq_rig import RigClient, properties_of, sending, text_of
 from rocketmq_shards_rig import BASE_PORT, Rig, body
 
+from halfmoon.adapters.rocketmq.producers_elsewhere import ProducersElsewhere
 from halfmoon.remoting.codes import Code
-from halfmoon.remoting.message import BatchedMessage, decode_message_id, encode_batch
+from halfmoon.remoting.message import BatchedMessage, decode_message_id, decode_stored, encode_batch
 from halfmoon.server.plugin_host import Host
 from halfmoon.server.workers.wanted import WantedTopics
 from tests.adapters.kafka.shard_rig import SHARDS
 
 HERE = (0, 2)
+HERE_NAMES = ("shard-00", "shard-02")
 
 
 @pytest.fixture
@@ -224,6 +228,112 @@ def test_half_messages_wait_and_end_where_they_were_sent(rig: Rig) -> None:
         (message,) = client.read("orders", 0, 1)
         assert bytes(message.body) == b"half"
         assert properties_of(message)["REAL_QID"] == "1"
+
+
+def orphaned(rig: Rig) -> None:
+    """A half message waits in shard 0, whose producer is gone."""
+    rig.topic("orders", 8)
+    rig.topic("halfmoon.transactions", SHARDS)
+    rig.topic("check.producers", SHARDS)
+    dying = rig.client(0)
+    dying.beat("dying", producers=["producers"])
+    dying.produce("orders", b"half", 1, TRAN_MSG="true", PGROUP="producers", UNIQ_KEY="u")
+    dying.close()
+
+
+def questions(rig: Rig, client: RigClient) -> list[Any]:
+    """That have come about half messages until a check later."""
+    client.told.clear()
+    rig.pass_all(31_000)
+    client.answers()
+    return [command for command in client.told if command.code == 39]
+
+
+def test_a_producer_that_is_connected_to_another_shard_is_asked(rig: Rig) -> None:
+    orphaned(rig)
+    heir = rig.client(2)
+    heir.beat("heir", producers=["producers"])
+    (asked,) = questions(rig, heir)
+    (message,) = decode_stored(asked.body)
+    assert (message.topic, bytes(message.body)) == (b"orders", b"half")
+    assert properties_of(message)["UNIQ_KEY"] == asked.fields["transactionId"] == "u"
+    assert asked.fields["bname"] == "shard-00"
+    # Who is connected to the shard itself is asked instead.
+    near = rig.client(0)
+    near.beat("near", producers=["producers"])
+    assert len(questions(rig, near)) == 1
+    assert questions(rig, heir) == []
+
+
+@pytest.mark.parametrize("oneway", [True, False])
+@pytest.mark.parametrize("broker", ["shard-00", "shard-02", "unknown", None])
+def test_its_answer_ends_the_half_message_wherever_that_waits(rig: Rig, oneway: bool, broker: str | None) -> None:
+    """`bname`: what the question has said, which old clients do not repeat. shard-02: that is who hears of it."""
+    orphaned(rig)
+    heir = rig.client(2)
+    heir.beat("heir", producers=["producers"])
+    (asked,) = questions(rig, heir)
+    given = {} if broker is None else {"bname": broker}
+    heir.send(
+        37, oneway=oneway, producerGroup="producers", tranStateTableOffset=0, commitLogOffset=0, commitOrRollback=8,
+        fromTransactionCheck=True, msgId=asked.fields["msgId"], **given,
+    )  # fmt: skip
+    rig.turns()
+    found = rig.client(0).read("orders", 0, 1)
+    assert [bytes(each.body) for each in found] == ([] if broker == "shard-02" else [b"half"])
+    if not oneway:
+        (answer,) = heir.answers()
+        # Who does not say which broker tells all of them, and two shards cannot be reached.
+        assert answer.code == (Code.SUCCESS if broker in HERE_NAMES else Code.SYSTEM_BUSY)
+
+
+def test_a_shard_that_has_no_producers_any_more_is_not_asked_again(rig: Rig) -> None:
+    orphaned(rig)
+    heir = rig.client(2)
+    heir.beat("heir", producers=["producers"])
+    heir.close()
+    elsewhere = rig.servers[0].node.producers_elsewhere
+    assert elsewhere.has("producers")
+    rig.pass_all(31_000)
+    assert not elsewhere.has("producers")
+    again = rig.client(2)
+    again.beat("again", producers=["producers"])
+    assert len(questions(rig, again)) == 1
+
+
+def test_several_shards_with_producers_are_asked_in_turn(rig: Rig) -> None:
+    class Port:
+        def __init__(self) -> None:
+            self.told: list[str] = []
+            self.asked: list[int] = []
+            self.without = {4}
+
+        def tell(self, group: str) -> None:
+            self.told.append(group)
+
+        def ask(self, shard: int, group: str, messages: bytes, told: Callable[[bool], None]) -> None:
+            self.asked.append(shard)
+            told(shard not in self.without)
+
+    now = [0]
+    port = Port()
+    elsewhere = ProducersElsewhere(port, 120_000, lambda: now[0])
+    elsewhere.ask("g", b"m")
+    assert port.asked == []
+    for shard in (3, 4, 5):
+        elsewhere.seen("g", shard)
+    for _ in range(3):
+        elsewhere.ask("g", b"m")
+    assert port.asked == [3, 4, 5, 3]
+    for when, told in (0, 1), (9_999, 1), (10_000, 2):
+        now[0] = when
+        elsewhere.tell("g")
+        assert len(port.told) == told
+    now[0] = 120_000
+    assert not elsewhere.has("g")
+    elsewhere.expire()
+    assert not elsewhere._shards
+    assert not elsewhere._told
 
 
 def test_a_batch(rig: Rig) -> None:

@@ -13,6 +13,7 @@ from py4j.protocol import Py4JJavaError, get_return_value
 
 from halfmoon.testing import Broker
 from tests.clients.jvm import Jvm
+from tests.clients.rocketmq.places import Places
 
 VERSION = "5.3.3"
 _ELSEWHERE = [
@@ -30,6 +31,9 @@ _JAVA_OPTIONS = [
 CLIENT = "org.apache.rocketmq.client"
 COMMON = "org.apache.rocketmq.common"
 REMOTING = "org.apache.rocketmq.remoting.protocol"
+
+Queue = tuple[str, int]
+"""The name of its broker, and its number there."""
 
 
 class Java(Jvm):
@@ -119,7 +123,9 @@ class Clients:
     def __init__(self, java: Java, broker: Broker, run: str) -> None:
         self.java = java
         self.broker = broker
+        self._places = Places(broker)
         self._run = run
+        self.brokers = self._places.brokers
         self._count = 0
         self._started: list[Any] = []
         self.admin = java.named("org.apache.rocketmq.tools.admin.DefaultMQAdminExt")(10_000)
@@ -161,8 +167,26 @@ class Clients:
             made.putUserProperty(name, value)
         return made
 
-    def queue(self, topic: str, number: int) -> Any:
-        return self.java.named(f"{COMMON}.message.MessageQueue")(topic, "halfmoon", number)
+    def queue(self, topic: str, partition: int) -> Any:
+        """The queue that is this partition of the topic."""
+        return self.java.named(f"{COMMON}.message.MessageQueue")(topic, *self._places.queue(topic, partition))
+
+    def address(self, topic: str, partition: int) -> str:
+        """Of the broker that has this partition: HOST:PORT."""
+        name, _ = self._places.queue(topic, partition)
+        (found,) = [
+            each for each in self.admin.examineTopicRouteInfo(topic).getBrokerDatas() if each.getBrokerName() == name
+        ]
+        return str(found.selectBrokerAddr())
+
+    def addresses(self) -> list[str]:
+        """Of all brokers: HOST:PORT."""
+        table = self.admin.examineBrokerClusterInfo().getBrokerAddrTable()
+        return [str(table[name].selectBrokerAddr()) for name in sorted(self.brokers)]
+
+    def partition(self, found: Any) -> int:
+        """Of a queue, or of a message. Queues have the numbers of their brokers."""
+        return self._places.partition(found.getTopic(), found.getBrokerName(), found.getQueueId())
 
     def by_sql(self, expression: str) -> Any:
         return self.java.named(f"{CLIENT}.consumer.MessageSelector").bySql(expression)
@@ -265,16 +289,16 @@ class Clients:
         return self.prepare(consumer)
 
     def read_all(self, topic: str, count: int, timeout_s: float = 15) -> list[Any]:
-        """The messages of the topic's first queue, as soon as there are `count`."""
-        puller, queue, found = self.puller(), self.queue(topic, 0), []
+        """The messages of a topic of one partition, as soon as there are `count`."""
+        puller, found = self.puller(), []
 
         def enough() -> bool:
             nonlocal found
             try:
-                result = puller.pull(queue, "*", 0, 32)
+                results = [puller.pull(queue, "*", 0, 32) for queue in puller.fetchSubscribeMessageQueues(topic)]
             except Py4JJavaError:
                 return False  # The topic is not there yet.
-            found = list(result.getMsgFoundList() or [])
+            found = [message for result in results for message in result.getMsgFoundList() or []]
             return len(found) >= count
 
         until(enough, timeout_s, lambda: f"{topic} has {len(found)} of {count}")
@@ -285,10 +309,24 @@ def body(message: Any) -> str:
     return bytes(message.getBody()).decode()
 
 
-def queues_of(consumer: Any, topic: str) -> set[int]:
+def queues_of(consumer: Any, topic: str) -> set[Queue]:
     """Which queues it has now."""
     table = consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable()
-    return {queue.getQueueId() for queue in table.keySet() if queue.getTopic() == topic}
+    return {as_queue(queue) for queue in table.keySet() if queue.getTopic() == topic}
+
+
+def queues_in(route: Any) -> tuple[int, int, int]:
+    """Of a topic: to read, to write, and permissions (6: both), at all brokers together."""
+    datas = list(route.getQueueDatas())
+    (permissions,) = {data.getPerm() for data in datas}
+    return (
+        sum(data.getReadQueueNums() for data in datas), sum(data.getWriteQueueNums() for data in datas), permissions
+    )  # fmt: skip
+
+
+def as_queue(found: Any) -> Queue:
+    """A MessageQueue of Java's."""
+    return str(found.getBrokerName()), int(found.getQueueId())
 
 
 def until(met: Callable[[], Any], timeout_s: float = 15, why: Callable[[], str] | None = None) -> None:

@@ -32,7 +32,8 @@ from halfmoon.kafka import TransactionalOutbox
 from halfmoon.schema.group_topics import dead_letter_topic, retry_topic
 from halfmoon.testing import Broker
 from tests.cli.conftest import CommandLine
-from tests.clients.rocketmq.java import COMMON, REMOTING, Clients, Got, body, refusal, until
+from tests.clients.rocketmq.java import COMMON, REMOTING, Clients, Got, body, queues_in, refusal, until
+from tests.several_workers import WORKERS, logs_of
 
 pytestmark = pytest.mark.spark
 
@@ -108,6 +109,16 @@ class Kafka:
         self._reader.assign([TopicPartition(topic, partition, 0)])
         return take(self._reader, count)
 
+    def read_all(self, topic: str, count: int) -> list[Message]:
+        """The first messages of a topic that comes to be, which may have a partition in each shard."""
+
+        def partitions() -> list[int]:
+            return sorted(self.admin.list_topics(topic, timeout=10).topics[topic].partitions)
+
+        until(partitions)
+        self._reader.assign([TopicPartition(topic, partition, 0) for partition in partitions()])
+        return take(self._reader, count)
+
     def end(self, topic: str, partition: int = 0) -> int:
         """The next offset."""
         return int(self._reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1])
@@ -163,9 +174,9 @@ def content(message: Any) -> bytes:
     return b"" if found is None else bytes(found)
 
 
-def in_order(messages: list[Any]) -> list[Any]:
+def in_order(clients: Clients, messages: list[Any]) -> list[Any]:
     """Listeners run side by side."""
-    return sorted(messages, key=lambda message: (message.getQueueId(), message.getQueueOffset()))
+    return sorted(messages, key=lambda message: (clients.partition(message), message.getQueueOffset()))
 
 
 def is_there(clients: Clients, group: str) -> bool:
@@ -184,9 +195,9 @@ def leave(clients: Clients, consumer: Any) -> None:
 
 
 def progress(clients: Clients, group: str, topic: str) -> dict[int, int]:
-    """Queue → progress of the group, as mqadmin sees it."""
+    """Partition → progress of the group, as mqadmin sees it."""
     table = clients.admin.examineConsumeStats(group, topic).getOffsetTable()
-    return {queue.getQueueId(): each.getConsumerOffset() for queue, each in dict(table).items()}
+    return {clients.partition(queue): each.getConsumerOffset() for queue, each in dict(table).items()}
 
 
 @pytest.fixture
@@ -324,7 +335,7 @@ def test_a_dead_producers_transactions_are_ended_by_others(clients: Clients, kaf
     assert sender.flush(10) == 0
 
     outbox = TransactionalOutbox(by_kafka, sender)
-    for question in kafka.read(outbox.check_topic, 2):
+    for question in kafka.read_all(outbox.check_topic, 2):
         headers = headers_of(question)
         assert (headers["REAL_TOPIC"], headers["TRAN_CHECK_TIMES"], headers["order"]) == (topic.encode(), b"1", b"7")
         name = outbox.transaction_of(question)
@@ -365,7 +376,7 @@ def test_a_dead_letter_of_java_is_replayed_by_the_command_line(
     got = clients.listen(consumer, decide)
     producer = clients.producer()
     sent = producer.send(clients.message(topic, "paid", "bad", "order-1", price="5"))
-    (letter,) = kafka.read(dead_letter_topic(group), 1)
+    (letter,) = kafka.read_all(dead_letter_topic(group), 1)
     assert [(body(message), message.getReconsumeTimes()) for message in got.messages] == [("bad", 0), ("bad", 1)]
     assert (letter.key(), letter.value()) == (b"order-1", b"bad")
     headers = headers_of(letter)
@@ -451,19 +462,23 @@ def test_batches_of_kafka_are_read_message_by_message(clients: Clients, kafka: K
         settings = {"linger.ms": 100, "compression.type": codec}
         kafka.send(topic, *BATCH, partition=number, **settings)
     after_ms = int(time.time() * 1_000)
-    frames = cli.ok("log", "dump", clients.broker.data_dir, "-t", topic, "-o", "json").json_lines()
+    frames = [
+        frame
+        for folder in logs_of(clients.broker.data_dir)
+        for frame in cli.ok("log", "dump", folder, "-t", topic, "-o", "json").json_lines()
+    ]
     batches = [frame["batch"] for frame in frames if frame["batch"] is not None]
-    assert [(batch["attributes"] & 7, batch["record_count"]) for batch in batches] == [
+    assert sorted((batch["attributes"] & 7, batch["record_count"]) for batch in batches) == [
         (number, len(BATCH)) for number in range(len(CODECS))
     ], "each is one batch, in its codec"
 
     got = clients.consume(topic)
     got.exactly(len(CODECS) * len(BATCH))
-    pushed = in_order(got.messages)
+    pushed = in_order(clients, got.messages)
     puller = clients.sql_puller(topic)
     for number in range(len(CODECS)):
         queue = clients.queue(topic, number)
-        of_queue = [message for message in pushed if message.getQueueId() == number]
+        of_queue = [message for message in pushed if clients.partition(message) == number]
         assert len(of_queue) == len(BATCH)
         for offset, message in enumerate(of_queue):
             check(message, topic, offset)
@@ -483,7 +498,7 @@ def test_batches_of_kafka_are_read_message_by_message(clients: Clients, kafka: K
         assert pulled[3].getMsgId() == "u-1"
         for offset in (0, 1, 3, 15, len(BATCH) - 1):
             viewed = clients.admin.viewMessage(topic, pulled[offset].getOffsetMsgId())
-            assert viewed.getQueueId() == number
+            assert viewed.getQueueId() == queue.getQueueId()
             check(viewed, topic, offset)
         result = puller.pull(queue, clients.by_sql("TAGS = 'red' OR n >= 18"), 0, 32)
         assert [message.getQueueOffset() for message in result.getMsgFoundList()] == [0, 22, 23]
@@ -535,7 +550,7 @@ def test_tags_and_sql92_choose_among_what_kafka_has_sent(clients: Clients, topic
         got[expression].wait(len(values))
     time.sleep(0.3)
     for expression, values in chosen.items():
-        found = in_order(got[expression].messages)
+        found = in_order(clients, got[expression].messages)
         assert "".join(content(message).decode() or "." for message in found) == values, expression
         for message in found:
             assert properties_of(message) == {
@@ -559,7 +574,7 @@ def test_of_headers_with_one_name_consumers_see_the_one_that_filters_go_by(
     assert [message.getProperty("n") for message in by_sql.getMsgFoundList()] == ["2", "2"]
     new, old = clients.consume(topic, "new"), clients.consume(topic, "old")
     new.exactly(2)
-    assert [(content(message), message.getTags()) for message in in_order(new.messages)] == [
+    assert [(content(message), message.getTags()) for message in in_order(clients, new.messages)] == [
         (b"twice", "new"), (b"once", "new")
     ]  # fmt: skip
     assert len(old) == 0
@@ -612,7 +627,8 @@ def test_groups_of_both_protocols_get_everything(clients: Clients, kafka: Kafka)
     )
     got.exactly(20)
     assert expected == [
-        (each.getQueueId(), each.getQueueOffset(), body(each), each.getKeys()) for each in in_order(got.messages)
+        (clients.partition(each), each.getQueueOffset(), body(each), each.getKeys())
+        for each in in_order(clients, got.messages)
     ]
     assert {(body(each)[0], each.getTags()) for each in got.messages} == {("j", "java"), ("c", "kafka")}
     member.commit(asynchronous=False)
@@ -651,7 +667,7 @@ def test_a_group_goes_on_in_the_other_protocol(clients: Clients, kafka: Kafka) -
     consumer, got = consumed()
     got.exactly(1)
     (last,) = got.messages
-    assert (last.getQueueId(), last.getQueueOffset(), body(last)) == (0, 7, "second 2")
+    assert (clients.partition(last), last.getQueueOffset(), body(last)) == (0, 7, "second 2")
     leave(clients, consumer)
     until(lambda: kafka.committed(group, topic) == progress(clients, group, topic) == {0: 8, 1: 8})
 
@@ -669,8 +685,11 @@ def test_progress_that_comes_behind_a_goodbye_counts_before_what_kafka_commits(c
         header.setConsumerGroup(group)
         header.setQueueId(0)
     update.setCommitOffset(5)
-    api.updateConsumerOffsetOneway(clients.broker.rocketmq, update, 5_000)
-    until(lambda: api.queryConsumerOffset(clients.broker.rocketmq, query, 5_000) == 5)
+    address = clients.address(topic, 0)
+    api.updateConsumerOffsetOneway(address, update, 5_000)
+    until(lambda: api.queryConsumerOffset(address, query, 5_000) == 5)
+    if WORKERS:  # the queue's shard tells the group's once a second
+        until(lambda: kafka.committed(group, topic) == {0: 5})
     member = kafka.member(group, topic)
     seen = kafka.committed(group, topic)
     found = take(member, 3)
@@ -696,7 +715,7 @@ def heartbeat(clients: Clients, group: str, topic: str) -> Callable[[], Any]:
     data.setClientID(clients.name("client"))
     data.setConsumerDataSet(clients.java.set([consumer]))
     api = clients.admin.getDefaultMQAdminExtImpl().getMqClientInstance().getMQClientAPIImpl()
-    return lambda: api.sendHeartbeat(clients.broker.rocketmq, data, 5_000)
+    return lambda: api.sendHeartbeat(clients.address(topic, 0), data, 5_000)
 
 
 def test_live_members_speak_one_protocol_at_a_time(clients: Clients, kafka: Kafka) -> None:
@@ -739,7 +758,7 @@ def test_live_members_speak_one_protocol_at_a_time(clients: Clients, kafka: Kafk
     assert refusal(beat) == SYSTEM_ERROR
     queue = clients.queue(topic, 0)
     update = clients.admin.updateConsumeOffset
-    assert refusal(lambda: update(clients.broker.rocketmq, group, queue, 1)) == SYSTEM_ERROR
+    assert refusal(lambda: update(clients.address(topic, 0), group, queue, 1)) == SYSTEM_ERROR
     kafka.send(topic, Record(b"3"))
     assert next_value() == b"3"
     assert not is_there(clients, group)
@@ -793,8 +812,7 @@ def test_progress_of_live_rocketmq_members_is_not_deleted_by_kafkas_tools(client
 
 def queues(clients: Clients, topic: str) -> tuple[int, int, int]:
     """To read, to write, and permissions (6: both), as the name service says."""
-    (data,) = clients.admin.examineTopicRouteInfo(topic).getQueueDatas()
-    return data.getReadQueueNums(), data.getWriteQueueNums(), data.getPerm()
+    return queues_in(clients.admin.examineTopicRouteInfo(topic))
 
 
 def partitions(kafka: Kafka, topic: str) -> list[int]:

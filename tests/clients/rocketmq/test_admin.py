@@ -22,9 +22,9 @@ def test_topics_groups_and_clients_are_shown(clients: Clients) -> None:
     got.wait(9)
     assert topic in set(admin.fetchAllTopicList().getTopicList())
     clusters = admin.examineBrokerClusterInfo().getClusterAddrTable()
-    assert {name for each in clusters.values() for name in each} == {"halfmoon"}
+    assert {name for each in clusters.values() for name in each} == clients.brokers
     table = admin.examineTopicStats(topic).getOffsetTable()
-    assert sorted(queue.getQueueId() for queue in table.keySet()) == [0, 1, 2]
+    assert sorted(map(clients.partition, table.keySet())) == [0, 1, 2]
     assert sum(offset.getMaxOffset() for offset in table.values()) == 9
     connection = admin.examineConsumerConnectionInfo(group)
     assert len(connection.getConnectionSet()) == 1
@@ -32,7 +32,7 @@ def test_topics_groups_and_clients_are_shown(clients: Clients) -> None:
     assert set(admin.queryTopicConsumeByWho(topic).getGroupList()) == {group}
     consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset()  # Which it does after 10 s for the first time.
     until(lambda: admin.examineConsumeStats(group, topic).computeTotalDiff() == 0)
-    assert admin.examineTopicConfig(clients.broker.rocketmq, topic).getReadQueueNums() == 3
+    assert sum(admin.examineTopicConfig(each, topic).getReadQueueNums() for each in clients.addresses()) == 3
     assert "halfmoon" in admin.fetchBrokerRuntimeStats(clients.broker.rocketmq).getTable()["brokerVersionDesc"].lower()
     # The broker asks the client.
     client_id = consumer.getDefaultMQPushConsumerImpl().getmQClientFactory().getClientId()
@@ -81,15 +81,19 @@ def mqadmin(clients: Clients, command: str, *arguments: str) -> None:
 @pytest.mark.parametrize("where", ["broker", "cluster"])
 def test_attributes_and_order(clients: Clients, where: str) -> None:
     admin, broker, topic = clients.admin, clients.broker.rocketmq, clients.name("topic")
+    brokers = clients.addresses()
     at = ["-b", broker] if where == "broker" else ["-c", "DefaultCluster"]
 
     def config() -> tuple[dict[str, str], bool, int]:
-        found = admin.examineTopicConfig(broker, topic)
-        return dict(found.getAttributes()), found.isOrder(), found.getWriteQueueNums()
+        found = [admin.examineTopicConfig(each, topic) for each in brokers]
+        assert len({(str(each.getAttributes()), each.isOrder()) for each in found}) == 1
+        queues = sum(each.getWriteQueueNums() for each in found)
+        return dict(found[0].getAttributes()), found[0].isOrder(), queues
 
     mqadmin(clients, "topic.UpdateTopicSubCommand", *at, "-t", topic, "-a", "+message.type=DELAY", "-o", "true")
     assert config() == ({"message.type": "DELAY"}, True, 8)
-    assert admin.getKVConfig("ORDER_TOPIC_CONFIG", topic) == "halfmoon:8"
+    told = clients.brokers if where == "cluster" else {sorted(clients.brokers)[0]}
+    assert set(admin.getKVConfig("ORDER_TOPIC_CONFIG", topic).split(";")) == {f"{name}:8" for name in told}
     assert topic in set(admin.getKVListByNamespace("ORDER_TOPIC_CONFIG").getTable().keySet())
     mqadmin(clients, "topic.UpdateOrderConfCommand", "-t", topic, "-m", "delete")
     mqadmin(clients, "topic.UpdateTopicSubCommand", *at, "-t", topic, "-r", "9", "-w", "9", "-a", "-message.type")

@@ -21,7 +21,7 @@ from halfmoon.client import (
     TransactionState,
     by_hash,
 )
-from tests.clients.rocketmq.java import Clients, body, queues_of, until
+from tests.clients.rocketmq.java import Clients, Queue, as_queue, body, queues_of, until
 
 pytestmark = pytest.mark.spark
 
@@ -69,16 +69,16 @@ def consumer(python: Callable[..., Any], group: str, seen: Any, topic: str, **op
     return made
 
 
-def owned(consumer: PushConsumer, topic: str) -> list[int]:
-    return [queue.queue_id for queue in consumer.queues if queue.topic == topic]
+def owned(consumer: PushConsumer, topic: str) -> set[Queue]:
+    return {(queue.broker, queue.queue_id) for queue in consumer.queues if queue.topic == topic}
 
 
-def owners(java: list[Any], pythons: list[PushConsumer], topic: str) -> list[list[int]]:
-    return [sorted(queues_of(each, topic)) for each in java] + [sorted(owned(each, topic)) for each in pythons]
+def owners(java: list[Any], pythons: list[PushConsumer], topic: str) -> list[set[Queue]]:
+    return [queues_of(each, topic) for each in java] + [owned(each, topic) for each in pythons]
 
 
-def shared(found: list[list[int]]) -> bool:
-    return all(found) and sorted(queue for each in found for queue in each) == list(range(QUEUES))
+def shared(found: list[set[Queue]]) -> bool:
+    return all(found) and sum(map(len, found)) == len(set().union(*found)) == QUEUES
 
 
 def test_two_pythons_and_a_java_share_the_queues(clients: Clients, python: Callable[..., Any]) -> None:
@@ -144,9 +144,9 @@ def test_a_key_goes_to_the_same_queue_from_both(clients: Clients, python: Callab
     producer, java = python(Producer, clients.name("producers")), clients.producer()
     selector = clients.java.named("org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash")()
     for key in ("order-17", "ö", "", "polygenelubricants", "a" * 100):
-        ours = producer.send(Message(topic, b"x"), select=by_hash, key=key).queue.queue_id
-        theirs = java.send(clients.message(topic, None, "x"), selector, key).getMessageQueue().getQueueId()
-        assert ours == theirs, key
+        ours = producer.send(Message(topic, b"x"), select=by_hash, key=key).queue
+        theirs = java.send(clients.message(topic, None, "x"), selector, key).getMessageQueue()
+        assert (ours.broker, ours.queue_id) == as_queue(theirs), key
 
 
 def test_messages_are_the_same_to_both(clients: Clients, python: Callable[..., Any]) -> None:
@@ -170,7 +170,8 @@ def test_messages_are_the_same_to_both(clients: Clients, python: Callable[..., A
         assert ours.body == bytes(theirs.getBody())
         assert (ours.tags, " ".join(ours.keys)) == (theirs.getTags(), theirs.getKeys())
         assert ours.message_id == theirs.getMsgId()
-        assert (ours.queue_offset, ours.queue.queue_id) == (theirs.getQueueOffset(), theirs.getQueueId())
+        assert (ours.queue.broker, ours.queue.queue_id) == as_queue(theirs)
+        assert ours.queue_offset == theirs.getQueueOffset()
         assert (ours.born_ms, ours.store_ms) == (theirs.getBornTimestamp(), theirs.getStoreTimestamp())
     assert got.messages[0].getUserProperty("p") == "ü"
     assert seen[1].properties["q"] == "x"

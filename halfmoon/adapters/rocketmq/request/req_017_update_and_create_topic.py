@@ -26,7 +26,8 @@ def handle(call: Call) -> None:
     def work(at: Administered) -> None:
         topic = at.catalog.topic(name)
         before = {} if topic is None else topic.configs
-        configs = attributes.ordered(attributes.altered(before, said, new=topic is None), is_ordered)
+        altered = attributes.altered(before, said, new=topic is None, repeats=call.node.shards is not None)
+        configs = attributes.ordered(altered, is_ordered)
         for source in at.administration.policies.shown_by(configs):
             call.check("read", "topic", source)
         if topic is None:
