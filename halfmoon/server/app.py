@@ -43,7 +43,7 @@ from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.needs import check_needs
 from halfmoon.server.plugin_host import Host
 from halfmoon.server.reloading import reload
-from halfmoon.server.running import Part, Running, ask_policies, open_node
+from halfmoon.server.running import Part, Running, ask_policies, open_node, undo
 from halfmoon.server.services import Services
 from halfmoon.server.tls_files import LOOK_S, TlsFiles
 from halfmoon.services.topic_configs import OF_PLUGINS
@@ -294,16 +294,9 @@ class App:
         return address
 
     async def stop(self) -> None:
-        """Undo what `start` did, last first. What one step raises is logged and does not keep the next from running."""
+        """Undo what `start` did, last first."""
         self.turns.paused = True
-        while self._undo:
-            step = self._undo.pop()
-            try:
-                result = step()
-                if asyncio.iscoroutine(result):
-                    await result
-            except Exception:
-                logger.exception("event=stop_failed step=%s", getattr(step, "__qualname__", step))
+        await undo(self._undo)
 
 
 def kafka_api(given: KafkaApi) -> Api:

@@ -7,6 +7,7 @@ How it is undone is told to `on_stop`, step by step; the caller does so, last fi
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Collection
 from functools import partial
@@ -35,6 +36,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger("halfmoon.server")
 
 OnStop = Callable[[Callable[[], object]], None]
+
+
+async def undo(steps: list[Callable[[], object]]) -> None:
+    """Last first. What one step raises is logged and does not keep the next from running."""
+    while steps:
+        step = steps.pop()
+        try:
+            result = step()
+            if inspect.iscoroutine(result):
+                await result
+        except Exception:
+            logger.exception("event=stop_failed step=%s", getattr(step, "__qualname__", step))
 
 
 def open_node(node: Node, fs: OsFileSystem, on_stop: OnStop, *, unset_configs: Collection[str] = ()) -> None:

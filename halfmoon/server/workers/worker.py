@@ -36,7 +36,7 @@ from halfmoon.server.loop_lag import LoopLag
 from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.needs import check_needs
 from halfmoon.server.reloading import reload
-from halfmoon.server.running import Part, leaving_out
+from halfmoon.server.running import Part, leaving_out, undo
 from halfmoon.server.services import Services as PluginServices
 from halfmoon.server.tls_files import LOOK_S, TlsFiles
 from halfmoon.server.workers import transactions
@@ -116,16 +116,9 @@ class Worker:
             raise
 
     async def stop(self) -> None:
-        """Undo what `start` did, last first. What one step raises is logged and does not keep the next from running."""
+        """Undo what `start` did, last first."""
         self.turns.paused = True
-        while self._undo:
-            step = self._undo.pop()
-            try:
-                result = step()
-                if asyncio.iscoroutine(result):
-                    await result
-            except Exception:
-                logger.exception("event=stop_failed step=%s", getattr(step, "__qualname__", step))
+        await undo(self._undo)
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
