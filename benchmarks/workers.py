@@ -38,7 +38,7 @@ class Pinned:
     def __init__(self, brokers: Brokers, workers: int, tree: Path | None) -> None:
         self.workers = workers
         self.broker: Broker = brokers.start_halfmoon(INTERVAL, {"HALFMOON_WORKERS_COUNT": str(workers)}, tree=tree)
-        self.pids = children(self.broker.pid)
+        self.pids = workers_of(self.broker.pid)
         assert len(self.pids) == workers
         for core, pid in enumerate(self.pids):
             pin(pid, core)
@@ -49,9 +49,19 @@ class Pinned:
         return sum(map(readings.cpu_s, self.pids))
 
 
-def children(pid: int) -> list[int]:
+def workers_of(pid: int) -> list[int]:
+    """The processes of a broker's workers. One more stands by; it has no socket but the supervisor's."""
     found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return sorted(map(int, found))
+    return sorted(int(each) for each in found if _sockets(each) > 1)
+
+
+def _sockets(pid: str) -> int:
+    try:
+        if b"halfmoon.server.workers" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return 0  # it was forked a moment ago, and has everything of the supervisor's
+        return sum(str(fd.readlink()).startswith("socket:") for fd in Path(f"/proc/{pid}/fd").iterdir())
+    except FileNotFoundError:
+        return 0
 
 
 def pin(pid: int, core: int) -> None:

@@ -81,6 +81,7 @@ SHORT_TEST_S = 0.02
 """What a test takes in a file that is not named."""
 
 LONG = (
+    "tests/benchmarks/test_deaths.py::test_a_worker_dies",
     "tests/benchmarks/test_secure.py::test_each_load_goes_through_both_listeners",
     "tests/crash/test_kill9.py::test_nothing_is_lost_doubled_or_out_of_order[interval]",
     "tests/crash/test_kill9_compaction.py",

@@ -6,21 +6,26 @@ import asyncio
 import gc
 import logging
 import os
+import select
 import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
 
 from halfmoon.config.settings import Settings, load_settings
 from halfmoon.errors import HalfmoonError
+from halfmoon.plugins import BUILT_IN
 from halfmoon.server import log_lines
 from halfmoon.server.garbage import Garbage
 from halfmoon.server.measured_loop import MeasuredLoop
-from halfmoon.server.warming import Warming
-from halfmoon.server.workers.supervisor import Orders, Report
+from halfmoon.server.warming import Warming, pieces
+from halfmoon.server.workers.orders import Orders, Report, receive
 from halfmoon.server.workers.worker import Worker
 
 logger = logging.getLogger("halfmoon.server")
@@ -46,7 +51,6 @@ class _Process:
     async def run(self) -> int:
         begun_s = time.monotonic()
         loop = asyncio.get_running_loop()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's goes to all; the supervisor says when to end
         loop.add_signal_handler(signal.SIGTERM, self._end, "SIGTERM")
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
         settings = self.read()
@@ -112,6 +116,15 @@ class _Process:
                 logger.exception("event=reload_failed")
 
 
+def _load_until_told(control: socket.socket) -> None:
+    """While nobody has orders for this process, it gets ready for any."""
+    loads: list[Callable[[], object]] = [partial(import_module, module) for module in BUILT_IN.values()]
+    for load in (*loads, *pieces()):
+        if select.select([control], [], [], 0)[0]:
+            return
+        load()
+
+
 def _configure_log(settings: Settings, worker: int) -> None:
     """Raises StartError."""
     level = os.environ.get(log_lines.LEVEL_VARIABLE) or settings.logging.level
@@ -120,10 +133,13 @@ def _configure_log(settings: Settings, worker: int) -> None:
 
 def main(fd: int) -> int:
     gc.disable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's goes to all; the supervisor says when to end
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the loop hears of it
     control = socket.socket(fileno=fd)
-    with control.makefile("rb") as lines:
-        orders = msgspec.json.decode(lines.readline(), type=Orders)
+    _load_until_told(control)
+    orders = receive(control)
+    if orders is None:
+        return 0
     try:
         with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
             return runner.run(_Process(control, orders).run())

@@ -2,7 +2,7 @@
 
 It has no part in what they do. The data directory is its, so that no other broker comes in; each shard in it is its
 worker's. Ports are chosen here and kept, so that a worker that is started again is where it was. Each worker has a
-*control* socket to here, and ends when that does.
+*control* socket to here, and ends when that does. One more process stands by (`spare`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.errors import HalfmoonError, StartError
 from halfmoon.server import admin_socket, log_lines
 from halfmoon.server.build import build
+from halfmoon.server.workers import orders
+from halfmoon.server.workers.orders import Orders, Report
 from halfmoon.server.workers.plan import CATALOG, Plan
+from halfmoon.server.workers.spare import Spare
 from halfmoon.services.credentials.node_key import NodeKey
 
 logger = logging.getLogger("halfmoon.server")
@@ -48,26 +51,6 @@ is back at once."""
 FIRST_PAUSE_S = 0.1
 STOPS_S = 60.0
 """A worker that has not ended so long after it was told is killed."""
-
-
-class Orders(msgspec.Struct, frozen=True):
-    """The first line on a control socket."""
-
-    plan: Plan
-    config: str | None
-    flags: dict[str, str | None]
-    unset_configs: list[str]
-    admin_fd: int
-    """Of the administrator's socket, which listens."""
-    listening: list[tuple[str, int, int]]
-    """(host, port, fd) of sockets that listen at the worker's own addresses. They stay open here: clients who come
-    while there is no worker wait for the next one."""
-
-
-class Report(msgspec.Struct, frozen=True):
-    """The worker's answer: once it is ready, or why it cannot be."""
-
-    failed: str = ""
 
 
 def supervise(
@@ -112,9 +95,11 @@ def prepare(folder: Path, shards: int) -> Cluster:
 class _Worker:
     """A place that a process has, one after the other."""
 
-    def __init__(self, number: int, orders: Orders) -> None:
+    def __init__(self, number: int, told: Orders, spare: Spare) -> None:
+        """`told`: its orders."""
         self.number = number
-        self._orders = orders
+        self._orders = told
+        self._spare = spare
         self.process: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
         self.started_s = 0.0
@@ -123,20 +108,17 @@ class _Worker:
 
     async def start(self) -> None:
         """Returns once it is ready. Raises StartError."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-m", "halfmoon.server.workers", str(theirs.fileno())]
-            orders = self._orders
-            fds = [theirs.fileno(), orders.admin_fd, *(fd for _, _, fd in orders.listening)]
-            self.process = await asyncio.create_subprocess_exec(*command, pass_fds=fds)
         self.started_s = time.monotonic()
         self.ready_s = None
+        self.process, ours = await self._spare.take()
         self.close()
         self._control = ours
+        try:
+            orders.send(ours, self._orders)
+        except OSError as error:
+            raise StartError(f"worker {self.number} ended before it was ready: {error}") from error
         ours.setblocking(False)
-        reader, writer = await asyncio.open_connection(sock=ours)
-        self._writer = writer
-        writer.write(msgspec.json.encode(self._orders) + b"\n")
+        reader, self._writer = await asyncio.open_connection(sock=ours)
         line = await reader.readline()
         if not line:
             raise StartError(f"worker {self.number} ended before it was ready")
@@ -145,6 +127,7 @@ class _Worker:
             await self.process.wait()
             raise StartError(report.failed)
         self.ready_s = time.monotonic()
+        self._spare.prepare()
 
     def close(self) -> None:
         if self._control is not None:
@@ -192,6 +175,7 @@ class _Supervisor:
         self._signal = "none"
         self._reserved: list[socket.socket] = []
         self._workers: list[_Worker] = []
+        self._spare = Spare()
         self._admin: socket.socket | None = None
 
     async def run(self) -> None:
@@ -222,7 +206,7 @@ class _Supervisor:
             for task in watching:
                 task.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
-            await asyncio.gather(*(worker.stop() for worker in self._workers))
+            await asyncio.gather(self._spare.stop(), *(worker.stop() for worker in self._workers))
             for each in self._reserved:
                 each.close()
             if self._admin is not None:
@@ -273,11 +257,12 @@ class _Supervisor:
         plan = Plan(str(folder), 0, count, shards, kafka, bootstrap, rocketmq, namesrv, http)
         config = None if self._config is None else str(self._config.absolute())
         assert self._admin is not None
-        orders = Orders(plan, config, self._flags, self._unset_configs, self._admin.fileno(), [])
+        told = Orders(plan, config, self._flags, self._unset_configs, self._admin.fileno(), [])
         return [
             _Worker(
                 worker,
-                replace(orders, plan=replace(plan, worker=worker), listening=listening[worker]),
+                replace(told, plan=replace(plan, worker=worker), listening=listening[worker]),
+                self._spare,
             )
             for worker in range(count)
         ]
