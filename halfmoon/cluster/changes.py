@@ -2,7 +2,7 @@
 
     begin ── what is new is read, under the store's lock, and applied
     append_control, …   the records of one administrative request: applied here, and remembered
-    records ── encoded, for the store to commit
+    records ── encoded, for the store to commit: none is added from here on
     committed, or failed ── who waits is told
 
 Whoever makes changes in one process today appends control records to its log and waits for a position. Here it is given
@@ -15,6 +15,7 @@ process must stop, and read the catalog anew.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 
 from halfmoon.cluster.placement import place_named
@@ -22,6 +23,8 @@ from halfmoon.cluster.shared import SharedCatalog
 from halfmoon.core.catalog.topics import Topic
 from halfmoon.errors import BrokerError, HalfmoonError
 from halfmoon.schema import control
+
+logger = logging.getLogger("halfmoon.server")
 
 Told = Callable[[BrokerError | None], None]
 
@@ -37,7 +40,8 @@ class Changes:
         self._shared = shared
         self._shards = shards
         self._records: list[bytes] | None = None
-        """Of the change that is being made."""
+        """Of the change that is being made, or committed."""
+        self._is_open = False
         self._touched: set[int] = set()
         self._waiting: list[Told] = []
         self._failed: BrokerError | None = None
@@ -49,18 +53,19 @@ class Changes:
 
     @property
     def is_open(self) -> bool:
-        """A change is being made."""
-        return self._records is not None
+        """A change is being made. While it is committed, there is none: what came then would be true here alone."""
+        return self._is_open
 
     def begin(self) -> None:
         """A change begins. The catalog is held, and what was new in it is applied."""
         assert self._records is None
         self._records, self._touched = [], set()
+        self._is_open = True
 
     def append_control(self, record: control.Any) -> int:
         """As of core's ControlLog: the position is the version that the change is going to have. Raises
         NoChangeError."""
-        if self._records is None:
+        if self._records is None or not self._is_open:
             raise NoChangeError("no change of the shared catalog was begun")
         self._append(self._records, record)
         for placed in self._placed(record):
@@ -98,8 +103,9 @@ class Changes:
             self._waiting.append(callback)
 
     def records(self) -> list[bytes]:
-        """Of the change; none where there is nothing to commit."""
+        """Of the change, which is whole now; none where there is nothing to commit."""
         assert self._records is not None
+        self._is_open = False
         return self._records
 
     def committed(self, version: int) -> set[int]:
@@ -124,4 +130,7 @@ class Changes:
     def _tell(self, error: BrokerError | None) -> None:
         waiting, self._waiting = self._waiting, []
         for callback in waiting:
-            callback(error)
+            try:
+                callback(error)
+            except Exception:
+                logger.exception("event=callback_failed")

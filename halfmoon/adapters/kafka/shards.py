@@ -89,6 +89,21 @@ def when_all(answers: Sequence[object], join: Callable[[list[Any]], object]) -> 
     return whole
 
 
+def after_all(answers: Sequence[object], go_on: Callable[[list[Any]], object]) -> object:
+    """As `when_all`; what `go_on` makes may come later, too."""
+    found = when_all(answers, list)
+
+    def next_of(value: Any) -> object:
+        return value if isinstance(value, Close) else go_on(value)
+
+    if not isinstance(found, Deferred):
+        return next_of(found)
+    whole = Deferred()
+    whole.hurry = found.hurry
+    found.then(lambda value: pass_on(next_of(value), whole))
+    return whole
+
+
 def pass_on(result: object, whole: Deferred) -> None:
     """Complete `whole` with what a handler has returned, now or later."""
     if isinstance(result, Deferred):

@@ -9,7 +9,7 @@ broker that dies: each topic, partition or rule of a request is changed for itse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +45,9 @@ def _hurry(waiting: Deferred) -> None:
 def _nobody(_: Exception) -> None: ...
 
 
+def _released(_: None) -> None: ...
+
+
 class InSlices:
     """The requests of one connection."""
 
@@ -72,7 +75,9 @@ class InSlices:
         answer's bytes, or Close: it is worked at until this time, and then whenever it is its turn. `body` must stay
         what it is where it is a large one."""
         if len(body) > LARGE_BYTES:
-            return self._begin_answer(route, _handle(route, context, body, handle), until, may_wait=True)
+            kept: list[Any] = []
+            large = _handle(route, context, body, handle, kept)
+            return self._begin_answer(route, large, until, may_wait=True, kept=kept)
         work = handle(context, body if route.raw else decode_request(route.key, route.version, body))
         if not isinstance(work, Generator):
             return work
@@ -88,7 +93,10 @@ class InSlices:
         # It has read its request; where the turn is over, it waits for its next one.
         return self._begin_answer(route, work, until, may_wait=True)
 
-    def _begin_answer(self, route: Route, work: Slices[object], until: float, *, may_wait: bool) -> Deferred:
+    def _begin_answer(
+        self, route: Route, work: Slices[object], until: float, *, may_wait: bool, kept: Sequence[Any] = ()
+    ) -> Deferred:
+        """`kept`: requests that are read until the answer is there."""
         answer = Deferred()
         self.busy = True
         in_a_hurry = False
@@ -101,7 +109,7 @@ class InSlices:
             self.busy = False
             answer.hurry = None
             if isinstance(result, Deferred):
-                result.then(partial(self._write, route, answer, until))
+                result.then(partial(self._write_later, route, answer, until, kept))
                 if not result.done and result.hurry is not None:
                     answer.hurry = partial(_hurry, result)
                     if in_a_hurry:
@@ -113,6 +121,11 @@ class InSlices:
         answer.hurry = hurry
         self._begin(work, handled, until, may_wait=may_wait)
         return answer
+
+    def _write_later(self, route: Route, answer: Deferred, until: float, kept: Sequence[Any], value: object) -> None:
+        self._write(route, answer, until, value)
+        for request in () if self._gone else kept:
+            self._begin(release(request), _released, until)
 
     def _write(self, route: Route, answer: Deferred, until: float, value: object) -> None:
         if self._gone:
@@ -138,13 +151,17 @@ class InSlices:
 
 
 def _handle(
-    route: Route, context: Context, body: memoryview, handle: Callable[[Context, Any], object]
+    route: Route, context: Context, body: memoryview, handle: Callable[[Context, Any], object], kept: list[Any]
 ) -> Slices[object]:
+    """`kept` gets the request where the handler has not done with it."""
     if route.raw:
         return (yield from settled(handle(context, body)))
     request = yield from decode_request_slices(route.key, route.version, body)
     result = yield from settled(handle(context, request))
-    yield from release(request)
+    if isinstance(result, Deferred) and not result.done:
+        kept.append(request)
+    else:
+        yield from release(request)
     return result
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from halfmoon.adapters.kafka.api import api_00_produce
 from halfmoon.adapters.kafka.late_produce import LateAnswer, failed
-from halfmoon.adapters.kafka.produce_checks import refused, topic_of
+from halfmoon.adapters.kafka.produce_checks import refused, topic_of, unheard_error
 from halfmoon.adapters.kafka.produce_codec import (
     FEW,
     ManyBatchesError,
@@ -24,8 +24,9 @@ from halfmoon.adapters.kafka.produce_codec import (
     parse_in_slices,
 )
 from halfmoon.adapters.kafka.registry import Context, Deferred
-from halfmoon.adapters.kafka.shards import Home, Homes, at, when_all
+from halfmoon.adapters.kafka.shards import Home, Homes, after_all, at, when_all
 from halfmoon.adapters.tcp.steps import run_steps
+from halfmoon.core.catalog.topics import Topic
 from halfmoon.core.records.batch_header import check_batch, without_producer
 from halfmoon.errors import BrokerError, Fault
 
@@ -41,21 +42,21 @@ def handle(homes: Homes, ctx: Context, body: memoryview) -> object:
         request = parse(body, ctx.api_version, FEW)
     except ManyBatchesError:
         return ManyParts(homes, ctx).take(ctx.peer.keep(body))
-    parts = _parts(homes, ctx, request)
     heard = _heard(homes, ctx, request)
+    parts = _parts(homes, ctx, request, _acks(request, heard))
     if len(parts) == 1 and not heard:
         return api_00_produce.answer(*parts[0])
     answers = [api_00_produce.answer(*part, encoded=False) for part in parts]
     _go_on_together(ctx, [each for each in answers if isinstance(each, LateAnswer)])
-    return _together(ctx, request, answers, heard)
+    return _together(homes, ctx, request, answers, heard)
 
 
-Heard = tuple[str | bytes, int, Deferred]
-"""Topic and partition of a batch that all shards hear of, and when they have."""
+Heard = tuple[str | bytes, Topic, int, bytes]
+"""A batch that all shards have to hear of: its topic as the client has it, and as it is, its partition, and a copy."""
 
 
 def _heard(homes: Homes, ctx: Context, request: ProduceBody) -> list[Heard]:
-    """Have all shards hear of the batches that they must."""
+    """The batches that all shards have to hear of."""
     found: list[Heard] = []
     if not homes.everywhere:
         return found
@@ -69,8 +70,13 @@ def _heard(homes: Homes, ctx: Context, request: ProduceBody) -> list[Heard]:
                     check_batch(records, topic.rules.max_message_bytes)
                 except BrokerError:  # it is refused where it is appended
                     continue
-                found.append((key, index, homes.tell_all(topic, index, without_producer(records))))
+                found.append((key, topic, index, without_producer(records)))
     return found
+
+
+def _acks(request: ProduceBody, heard: Sequence[Heard]) -> int:
+    """What the shards are told. All hear of what the own shard has accepted, so that has to be known."""
+    return 1 if heard and request.acks == 0 else request.acks
 
 
 def _go_on_together(ctx: Context, late: Sequence[LateAnswer]) -> None:
@@ -87,33 +93,46 @@ def _go_on_together(ctx: Context, late: Sequence[LateAnswer]) -> None:
         each.go_on = appended
 
 
-def _together(ctx: Context, request: ProduceBody, answers: Sequence[object], heard: Sequence[Heard] = ()) -> object:
+def _together(
+    homes: Homes, ctx: Context, request: ProduceBody, answers: Sequence[object], heard: Sequence[Heard]
+) -> object:
     """One answer, of Results that are there, or come later."""
-    if request.acks == 0:
-        return when_all(answers, lambda _: None)
+    if not heard:
+        if request.acks == 0:
+            return when_all(answers, lambda _: None)
+        return when_all(answers, lambda found: encode(_in_order(request, found), ctx.api_version))
 
-    def join(found: list[Any]) -> object:
-        results = _in_order(request, found[: len(answers)])
-        for (key, index, _), refusal in zip(heard, found[len(answers) :], strict=True):
-            if refusal is not None:
-                _not_heard(results, key, index)
-        return encode(results, ctx.api_version)
+    def stored(found: list[Any]) -> object:
+        results = _in_order(request, found)
+        accepted = [each for each in heard if _is_accepted(results, each[0], each[2])]
 
-    return when_all([*answers, *(deferred for _, _, deferred in heard)], join)
+        def all_have(refusals: list[Any]) -> object:
+            for (key, _, index, _), refusal in zip(accepted, refusals, strict=True):
+                if refusal is not None:
+                    _not_heard(results, key, index)
+            return unheard_error(results) if request.acks == 0 else encode(results, ctx.api_version)
+
+        return when_all([homes.tell_all(topic, index, batch) for _, topic, index, batch in accepted], all_have)
+
+    return after_all(answers, stored)
+
+
+def _is_accepted(results: Results, key: str | bytes, index: int) -> bool:
+    """Whether the batch's own shard has appended it. It knows what its client may do, and the others do not ask."""
+    return all(
+        not each.error_code for topic, stored in results if topic == key for each in stored if each.index == index
+    )
 
 
 def _not_heard(results: Results, key: str | bytes, index: int) -> None:
-    """Not all shards have heard of a batch: its client sends it again. What its own shard has refused stays so: the
-    others say the same of it."""
+    """Not all shards have heard of a batch: its client sends it again."""
     error = BrokerError(Fault.NOT_ENOUGH_REPLICAS, "not all shards can be reached now")
     for topic, stored in results:
         if topic == key:
-            stored[:] = [
-                refused(index, error) if each.index == index and not each.error_code else each for each in stored
-            ]
+            stored[:] = [refused(index, error) if each.index == index else each for each in stored]
 
 
-def _parts(homes: Homes, ctx: Context, request: ProduceBody) -> list[Part]:
+def _parts(homes: Homes, ctx: Context, request: ProduceBody, acks: int) -> list[Part]:
     """What nobody here owns goes to one of the shards, which says so."""
     bodies: dict[int, tuple[Home, ProduceBody]] = {}
     core = ctx.core
@@ -123,14 +142,14 @@ def _parts(homes: Homes, ctx: Context, request: ProduceBody) -> list[Part]:
             home = homes.home_of(topic, index)
             found = bodies.get(id(home.core))
             if found is None:
-                part = ProduceBody(request.transactional_id, request.acks, [])
+                part = ProduceBody(request.transactional_id, acks, [])
                 found = bodies[id(home.core)] = home, part
             topics = found[1].topics
             if not topics or topics[-1][0] is not key:
                 topics.append((key, []))
             topics[-1][1].append((index, records))
     if not bodies:
-        bodies[0] = homes.all()[0], request
+        bodies[0] = homes.all()[0], request  # of no batch
     return [(at(home, ctx), part) for home, part in bodies.values()]
 
 
@@ -166,8 +185,9 @@ class ManyParts:
         """Raises MalformedRequest."""
         self._request = request = yield from parse_in_slices(body, self._ctx.api_version)
         self._heard = _heard(self._homes, self._ctx, request)
-        for ctx, part in _parts(self._homes, self._ctx, request):
-            late = LateAnswer(ctx, [], 0, None, request.acks, encoded=False)
+        acks = _acks(request, self._heard)
+        for ctx, part in _parts(self._homes, self._ctx, request, acks):
+            late = LateAnswer(ctx, [], 0, None, acks, encoded=False)
             self._late.append(late)
             yield from late.take_request(part)
 
@@ -175,7 +195,7 @@ class ManyParts:
         assert self._request is not None
         for late in self._late:
             late.wait()
-        whole = _together(self._ctx, self._request, self._late, self._heard)
+        whole = _together(self._homes, self._ctx, self._request, self._late, self._heard)
         if isinstance(whole, Deferred):
             whole.then(self._answer.complete)
         else:

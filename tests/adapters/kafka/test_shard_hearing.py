@@ -116,10 +116,16 @@ def test_without_acknowledgement_they_hear_of_it_too(two: TwoProcesses, answered
     assert ends(two) == [1] * SHARDS
 
 
-def test_what_all_shards_refuse_is_refused_and_not_sent_again(two: TwoProcesses, answered: None) -> None:
+@pytest.mark.parametrize("acks", [-1, 0])
+def test_what_the_own_shard_refuses_is_told_to_nobody(two: TwoProcesses, answered: None, acks: int) -> None:
+    """It knows what the client may do, and whether it may do so in a transaction."""
     topic = two.rigs[0].front.catalog.by_name["heard"]
     two.change(lambda: two.rigs[0].front.administration.alter_configs(topic, {"cleanup.policy": "compact"}))
-    client = produce(two, "heard", 1, batch(b"without a key"))
+    client = produce(two, "heard", 1, batch(b"without a key"), acks)
     two.turn()
-    assert code(client) == INVALID_RECORD
+    if acks:
+        assert code(client) == INVALID_RECORD
+    else:
+        assert client.transport.closed
     assert ends(two) == [0] * SHARDS
+    assert two.questions.asked == []

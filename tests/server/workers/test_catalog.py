@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -119,6 +120,63 @@ def test_changes_of_one_process_take_turns(path: Path) -> None:
         await asyncio.gather(*[one.driver.change(one.create(f"t{at}")) for at in range(20)])
         assert one.shared.version == 20
         assert len(one.names()) == 20
+        await one.driver.stop()
+
+    run(scenario)
+
+
+def test_what_comes_while_a_change_is_committed_is_not_part_of_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop turns meanwhile. A request that makes a topic on its way (Metadata) tries so, and then asks for a change
+    of its own; a topic that was true here and not in the catalog would be lost with its records."""
+
+    async def scenario() -> None:
+        one = Process(path)
+        committing, goes_on = asyncio.Event(), threading.Event()
+        commit, loop = one.store.commit, asyncio.get_running_loop()
+
+        def slow(records: Sequence[bytes]) -> int:
+            loop.call_soon_threadsafe(committing.set)
+            assert goes_on.wait(10)
+            return commit(records)
+
+        monkeypatch.setattr(one.store, "commit", slow)
+        first = asyncio.ensure_future(one.driver.change(one.create("a")))
+        await committing.wait()
+        assert not one.changes.is_open
+        with pytest.raises(NoChangeError):
+            one.topics.create_topic("x", 1)
+        told: list[BrokerError | None] = []
+        one.changes.when_durable(one.changes.version, told.append)
+        assert told == []
+        goes_on.set()
+        await first
+        assert told == [None]
+        assert one.names() == ["a"]
+        other = Process(path, 2)
+        await other.driver.catch_up()
+        assert other.shared.save() == one.shared.save()
+        await one.driver.stop()
+        await other.driver.stop()
+
+    run(scenario)
+
+
+def test_an_answer_that_fails_keeps_no_other_from_being_given(path: Path) -> None:
+    async def scenario() -> None:
+        one = Process(path)
+        told: list[BrokerError | None] = []
+
+        def fails(error: BrokerError | None) -> None:
+            raise ValueError("of this one")
+
+        def work() -> None:
+            one.topics.create_topic("a", 1)
+            for each in (fails, told.append):
+                one.changes.when_durable(one.changes.version, each)
+
+        await one.driver.change(work)
+        assert told == [None]
+        assert len(one.applied) == 1
         await one.driver.stop()
 
     run(scenario)
