@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import groupby
 
 import msgspec
@@ -39,6 +39,11 @@ class SharedCatalog:
         self.epochs: dict[int, int] = {}
         """Shard → the leader epoch of its partitions."""
         self.version = 0
+        self.snapshot_version = 0
+        """Of the newest snapshot that we know of."""
+        self.on_restore: Callable[[], Callable[[], None]] | None = None
+        """Called before a snapshot is taken over; what it returns is called afterwards. Who follows changes one by one
+        would miss what was in between."""
 
     def take(self, news: News) -> set[int]:
         """Apply what is new; the numbers of topics that it concerns: all, where a snapshot was among it."""
@@ -80,6 +85,7 @@ class SharedCatalog:
 
     def _restore(self, version: int, data: bytes) -> set[int]:
         """Become what the snapshot says. Topics stay the objects that they are."""
+        restored = None if self.on_restore is None else self.on_restore()
         saved = _saved.decode(data)
         known = decode(saved.catalog)
         catalog, there = self.catalog, {state.number: state for state in known.topics}
@@ -95,7 +101,9 @@ class SharedCatalog:
         self.placements.update(saved.placements)
         self.epochs.clear()
         self.epochs.update(saved.epochs)
-        self.version = version
+        self.version = self.snapshot_version = version
+        if restored is not None:
+            restored()
         return touched
 
 

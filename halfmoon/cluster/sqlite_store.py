@@ -95,6 +95,10 @@ class SqliteStore:
     def _news(self, after: int) -> News:
         execute = self._connection.execute
         found = execute("select version, data, crc from snapshot where version > ?", (after,)).fetchone()
+        if found is not None:
+            (first,) = execute("select min(version) from change").fetchone()
+            if first is not None and first <= after + 1:  # all that is lacking is there one by one
+                found = None
         snapshot = None if found is None else (found[0], _checked(*found))
         since = after if snapshot is None else snapshot[0]
         select = "select version, records, crc from change where version > ? order by version"
@@ -126,7 +130,7 @@ class SqliteStore:
         if self._connection.in_transaction:
             self._connection.execute("rollback")
 
-    def keep(self, version: int, snapshot: bytes) -> None:
+    def keep(self, version: int, snapshot: bytes, behind: int = 0) -> None:
         with self._translated():
             execute = self._connection.execute
             execute("begin immediate")
@@ -134,7 +138,7 @@ class SqliteStore:
                 if execute("select count(*) from snapshot where version >= ?", (version,)).fetchone()[0] == 0:
                     execute("delete from snapshot")
                     execute("insert into snapshot values (?, ?, ?)", (version, snapshot, crc32c(snapshot)))
-                    execute("delete from change where version <= ?", (version,))
+                    execute("delete from change where version <= ?", (version - behind,))
                 execute("commit")
             except BaseException:
                 self._let_go()

@@ -71,8 +71,9 @@ class CatalogStore(Protocol):
         """Let go, and change nothing."""
         ...
 
-    def keep(self, version: int, snapshot: bytes) -> None:
-        """All changes up to `version` come to this; they may go."""
+    def keep(self, version: int, snapshot: bytes, behind: int = 0) -> None:
+        """All changes up to `version` come to this. They go, but for the last so many: who lacks only these reads them
+        one by one."""
         ...
 
     def close(self) -> None: ...

@@ -121,6 +121,17 @@ class CatalogContract:
         assert change(other, b"d") == 4
         assert other.read(3) == News(None, [Change(4, (b"d",))])
 
+    def test_the_last_changes_stay_beside_a_snapshot(self, store: CatalogStore, other: CatalogStore) -> None:
+        for record in (b"a", b"b", b"c", b"d"):
+            change(store, record)
+        store.keep(4, b"all", 2)
+        assert other.read(0) == other.read(1) == News((4, b"all"), [])
+        assert other.read(2) == News(None, [Change(3, (b"c",)), Change(4, (b"d",))])
+        assert other.read(3) == News(None, [Change(4, (b"d",))])
+        assert other.read(4).version is None
+        assert change(other, b"e") == 5
+        assert other.read(0) == News((4, b"all"), [Change(5, (b"e",))])
+
     def test_what_is_in_it_is_there_when_it_is_opened_again(self, store: CatalogStore, open_store: Open) -> None:
         change(store, bytes(range(256)) * 5_000)
         store.close()

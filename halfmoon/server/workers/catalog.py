@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 KEPT = 10_000
 """After so many changes a snapshot takes their place: a start reads no more."""
+BEHIND = 1_000
+"""So many changes stay all the same, for processes that have not heard of the last ones yet."""
 
 logger = logging.getLogger("halfmoon.server")
 
@@ -54,7 +56,6 @@ class SharedCatalogDriver:
         self._on_lost = on_lost
         self._thread = ThreadPoolExecutor(1, "halfmoon-catalog")
         self._turn = asyncio.Lock()
-        self._snapshot_version = 0
         self.tell: Callable[[int], Awaitable[None]] | None = None
         """Tells the other processes of a new version; a change is over when they know it, or cannot be told soon."""
 
@@ -64,9 +65,12 @@ class SharedCatalogDriver:
             self._store.close()
 
     async def catch_up(self) -> None:
-        """Apply what others have changed. Raises CatalogUnavailableError."""
+        """Apply what others have changed, and what could not be applied before. Raises CatalogUnavailableError."""
         async with self._turn:
-            self._take(await self._run(lambda: self._store.read(self._shared.version)))
+            news = await self._run(lambda: self._store.read(self._shared.version))
+            self._take(news)
+            if news.version is None:
+                self._on_applied(set())
 
     async def change(self, work: Callable[[], T | Generator[object, Any, T]]) -> T:
         """Have `work` make a change: it sees the catalog as it is, and the records that it appends are one change. What
@@ -129,17 +133,15 @@ class SharedCatalogDriver:
 
     async def _keep(self) -> None:
         version = self._shared.version
-        if version - self._snapshot_version >= KEPT:
-            self._snapshot_version = version
+        if version - self._shared.snapshot_version >= KEPT:
+            self._shared.snapshot_version = version
             snapshot = self._shared.save()
             try:
-                await self._run(lambda: self._store.keep(version, snapshot))
+                await self._run(lambda: self._store.keep(version, snapshot, BEHIND))
             except CatalogUnavailableError as error:
                 logger.warning("event=catalog_snapshot_failed error=%s", error)
 
     def _take(self, news: News) -> None:
-        if news.snapshot is not None:
-            self._snapshot_version = news.snapshot[0]
         if news.version is not None:
             self._on_applied(self._shared.take(news))
 

@@ -5,6 +5,7 @@ Who changes something of what all share makes it true in his own process; the ot
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from halfmoon.core.catalog.section import CatalogSection
@@ -44,3 +45,29 @@ class CommonChanges(CatalogSection):
                 common.users.tell(user.name, Change.DISABLED if user.disabled else Change.CREDENTIALS)
         elif isinstance(record, control.TokensChanged):
             common.tokens.changed_elsewhere(record.removed)
+
+    def restoring(self) -> Callable[[], None]:
+        """A snapshot is taken over, since this process has missed more changes than are kept; what is returned is
+        called afterwards. What has become of each user is not known then, so all have to log in anew."""
+        common = self._common
+        if common is None:
+            return _nothing
+        users = {user.name for user in common.users.all()}
+        tokens = common.tokens.ids()
+
+        def restored() -> None:
+            common.dynamic_configs.apply()
+            common.quotas.restore()
+            there = {user.name: user for user in common.users.all()}
+            for name in sorted(users):
+                user = there.get(name)
+                if user is None:
+                    common.users.tell(name, Change.DELETED)
+                else:
+                    common.users.tell(name, Change.DISABLED if user.disabled else Change.CREDENTIALS)
+            common.tokens.changed_elsewhere(sorted(tokens - common.tokens.ids()))
+
+        return restored
+
+
+def _nothing() -> None: ...

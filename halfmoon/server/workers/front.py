@@ -7,6 +7,7 @@ kernel a partition belongs to. What is appended goes through the shards' own ker
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from halfmoon.core.storage.files import FileSystem
     from halfmoon.core.storage.storage import Frames, Place, Read
     from halfmoon.core.transactions.aborted import Aborted
+
+
+logger = logging.getLogger("halfmoon.server")
 
 
 class FrontTurn:
@@ -149,6 +153,8 @@ class Front:
         self.refused_batches: Counter[Fault] = Counter()
         self.on_fetched: tuple[Callable[[str, int, int], None], ...] = ()
         self._kernel_of: dict[Partition, Kernel] = {}
+        self._missed: dict[Kernel, Collection[int]] = {}
+        """Topics whose changes a shard could not be told of."""
         self._of_topic: dict[int, list[Partition]] = {}
         """Topic number → its partitions in `_kernel_of`."""
         self.when_durable = changes.when_durable
@@ -158,11 +164,22 @@ class Front:
     # -- topics --------------------------------------------------------------------------------------------------------
 
     def apply(self, numbers: Collection[int]) -> None:
-        """These topics of the shared catalog have changed: the shards are told, and what they have stands here. Raises
-        BrokerError(KAFKA_STORAGE_ERROR)."""
+        """These topics of the shared catalog have changed: the shards are told, and what they have stands here. A shard
+        that cannot write now is told with the next call, and the others go on."""
+        if not numbers and not self._missed:
+            return
         for kernel in self._kernels:
-            for record in tell(self._shared, kernel.catalog, numbers):
-                kernel.administration.follow(record)
+            missed = self._missed.pop(kernel, frozenset())
+            try:
+                for record in tell(self._shared, kernel.catalog, {*numbers, *missed}):
+                    kernel.administration.follow(record)
+            except BrokerError as error:
+                self._missed[kernel] = {*numbers, *missed}
+                if not missed:
+                    shard = kernel.catalog.shard
+                    logger.error("event=shard_not_told shard=%s error=%s", shard and shard.number, error)
+            else:
+                numbers = {*numbers, *missed}
         self.adopt(numbers)
         self.administration.opened()
         for _ in self.catalog.bury():  # the shards' own are taken apart in slices; here is only a list of them

@@ -92,6 +92,7 @@ class OpenShards:
             if feature.restore is not None:
                 feature.restore()
         self._follower.bind(self.common)
+        self.shared.on_restore = self._follower.restoring
         self.hold = HoldService(settings.hold)
         self.owners = ShardOwners(self.shared, members, plan.worker, plan.shards)
         self.wanted = WantedTopics(plan.shards)

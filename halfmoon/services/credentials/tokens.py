@@ -159,6 +159,10 @@ class DelegationTokens:
             and (mine == each.owner or mine in each.renewers or may(each))
         ]
 
+    def ids(self) -> set[str]:
+        """Of all of them."""
+        return set(self._state.tokens)
+
     # -- for logging in ------------------------------------------------------------------------------------------------
 
     def find(self, mechanism: Mechanism, token: str) -> Found | None:

@@ -314,11 +314,25 @@ def test_what_cannot_be_applied_lets_the_catalog_go(path: Path) -> None:
 
 def test_many_changes_become_a_snapshot(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEPT", 5)
+    monkeypatch.setattr(module, "BEHIND", 2)
 
     async def scenario() -> None:
-        one = Process(path)
+        one, other = Process(path), Process(path, 2)
+        restored: list[str] = []
+        other.shared.on_restore = lambda: lambda: restored.append("restored")
         for at in range(12):
             await one.driver.change(one.create(f"t{at}"))
+            if at < 8:
+                await other.driver.catch_up()
+        assert restored == [], "who lacks the last changes only reads them one by one"
+        assert len(other.applied) >= 8
+        assert other.store.read(8).snapshot is None, "two are left of those that are in the snapshot"
+        assert other.store.read(7).snapshot is not None
+        other.shared.version = 7
+        await other.driver.catch_up()
+        assert restored == ["restored"]
+        assert other.shared.save() == one.shared.save()
+        await other.driver.stop()
         news = one.store.read(0)
         assert news.snapshot is not None
         assert (news.snapshot[0], [each.version for each in news.changes]) == (10, [11, 12])

@@ -58,3 +58,19 @@ def test_a_buffer_is_free_when_all_shards_have_written_what_lies_in_it() -> None
         read = node.kernel.read(node.topic("t").partitions[indexes[shard]], 0, 1 << 20, min_one=True)
         (record,) = (record for piece in read.slices for record in iter_records(piece))
         assert record.value == b"of shard %d" % shard
+
+
+def test_a_shard_that_cannot_write_is_told_later_and_the_others_go_on() -> None:
+    rig = ShardRig()
+    first = rig.nodes[HERE[0]].kernel
+    first.log.failed = OSError("no space")
+    topic = rig.topic("t")
+    here = {index for index in range(8) if rig.shard_of(topic, index) == HERE[1]}
+    assert {partition.index for partition in topic.partitions if rig.front.find_kernel(partition)} == here
+    assert first.catalog.topic("t") is None
+    first.log.failed = None
+    rig.front.apply(())  # as each time when it is looked for news
+    assert {partition.index for partition in topic.partitions if rig.front.find_kernel(partition)} == {
+        index for index in range(8) if rig.shard_of(topic, index) in HERE
+    }
+    assert not rig.front._missed
