@@ -244,7 +244,11 @@ class Settings(Section, frozen=True, kw_only=True):
 
 
 def load_settings(
-    source: str | Path | Mapping[str, object] | None, env: Mapping[str, str], overrides: Mapping[str, object]
+    source: str | Path | Mapping[str, object] | None,
+    env: Mapping[str, str],
+    overrides: Mapping[str, object],
+    *,
+    text: str | None = None,
 ) -> Settings:
     """Read the settings from all layers.
 
@@ -252,9 +256,10 @@ def load_settings(
     `env`: the environment; see `environment_names` for what is looked at.
     `overrides`: flags by dotted path in broker.yaml's names (`"log.flush"`, `"plugins.delay.levels"`); a value may be
     text in the human form or of the right type already; None means that the flag was not given.
+    `text`: what stood in the file, where that may have changed since.
     Raises StartError (a SettingError where one setting is at fault).
     """
-    tree: dict[str, Any] = _copy(source) if isinstance(source, Mapping) else _read_yaml(source) if source else {}
+    tree: dict[str, Any] = _copy(source) if isinstance(source, Mapping) else _read_yaml(source, text) if source else {}
     base_dir = str(Path(source).parent) if isinstance(source, (str, Path)) and source else "."
     raw_plugins = tree.pop("plugins", None)
     extensions = {name: tree.pop(name) for name in EXTENSION_SECTIONS if name in tree}
@@ -401,11 +406,11 @@ def _without_old(tree: dict[str, Any], env: Mapping[str, str]) -> None:
             )
 
 
-def _read_yaml(path: str | Path) -> dict[str, Any]:
+def _read_yaml(path: str | Path, text: str | None) -> dict[str, Any]:
     # Where there is no file a broker starts without YAML's parser.
     from halfmoon.config.yaml_file import read_yaml
 
-    return read_yaml(Path(path))
+    return read_yaml(Path(path), text)
 
 
 def _copy(source: Mapping[str, object]) -> dict[str, Any]:

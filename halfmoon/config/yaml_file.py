@@ -11,14 +11,20 @@ import yaml
 from halfmoon.errors import StartError
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The file's content; an empty file has none. Raises StartError."""
+def read_text(path: Path) -> str:
+    """Raises StartError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise StartError(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise StartError(f"{path}: is not UTF-8 text") from None
+
+
+def read_yaml(path: Path, text: str | None = None) -> dict[str, Any]:
+    """The file's content, or that of `text`, which has stood in it; an empty file has none. Raises StartError."""
+    if text is None:
+        text = read_text(path)
     try:
         content = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:

@@ -43,17 +43,17 @@ class _Process:
         self._reload = asyncio.Event()
         self._failed = False
 
-    def read(self) -> Settings:
-        """Raises HalfmoonError."""
+    def read(self, text: str | None = None) -> Settings:
+        """What broker.yaml says now, or has said. Raises HalfmoonError."""
         orders = self._orders
-        return load_settings(orders.config and Path(orders.config), os.environ, orders.flags)
+        return load_settings(orders.config and Path(orders.config), os.environ, orders.flags, text=text)
 
     async def run(self) -> int:
         begun_s = time.monotonic()
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._end, "SIGTERM")
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
-        settings = self.read()
+        settings = self.read(self._orders.text)
         _configure_log(settings, self._orders.plan.worker)
         worker = Worker(
             settings, self._orders.plan, unset_configs=self._orders.unset_configs, environment=os.environ,
@@ -62,6 +62,8 @@ class _Process:
             on_lost=self._lost,
         )  # fmt: skip
         await worker.start()
+        if self._orders.reloaded is not None:
+            worker.reload(self.read(self._orders.reloaded))
         await worker.links.connected(CONNECTED_S)
         garbage, warming = Garbage(loop), Warming(loop)
         garbage.start()
@@ -106,6 +108,8 @@ class _Process:
         while True:
             await self._reload.wait()
             self._reload.clear()
+            if worker.auditing is not None:  # whatever the settings say now: who rotates files has moved them
+                worker.auditing.reopen()
             try:
                 settings = await asyncio.to_thread(self.read)
                 worker.reload(settings)

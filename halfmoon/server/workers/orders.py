@@ -24,6 +24,11 @@ class Orders(msgspec.Struct, frozen=True):
 
     plan: Plan
     config: str | None
+    """The path of broker.yaml."""
+    text: str | None
+    """What stood in it when the broker was started, …"""
+    reloaded: str | None
+    """… and when its settings were last reloaded: a worker that is started later runs as the others do."""
     flags: dict[str, str | None]
     unset_configs: list[str]
     admin_fd: int

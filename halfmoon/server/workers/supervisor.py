@@ -28,7 +28,7 @@ from halfmoon.adapters.tcp.accepting import BACKLOG
 from halfmoon.cluster.placement import owner_of
 from halfmoon.cluster.sqlite_store import SqliteStore
 from halfmoon.cluster.store import Cluster
-from halfmoon.config.settings import Settings
+from halfmoon.config.settings import Settings, load_settings
 from halfmoon.config.units import Address
 from halfmoon.core import identity
 from halfmoon.core.storage.files import OsFileSystem
@@ -105,6 +105,7 @@ class _Worker:
         self.started_s = 0.0
         self.ready_s: float | None = None
         """Since when it is ready; None before."""
+        self._owes_reload = False
 
     async def start(self) -> None:
         """Returns once it is ready. Raises StartError."""
@@ -128,11 +129,22 @@ class _Worker:
             raise StartError(report.failed)
         self.ready_s = time.monotonic()
         self._spare.prepare()
+        if self._owes_reload:
+            self.reload()
 
     def close(self) -> None:
         if self._control is not None:
             self._control.close()
             self._control = None
+
+    def reload(self, text: str | None = None) -> None:
+        """Have it reload the settings, once it is ready: before, SIGHUP would end it. `text`: of broker.yaml, if that
+        can be read."""
+        if text is not None:
+            self._orders = replace(self._orders, reloaded=text)
+        self._owes_reload = self.ready_s is None
+        if not self._owes_reload:
+            self.signal(signal.SIGHUP)
 
     def signal(self, number: int) -> None:
         if self.process is not None and self.process.returncode is None:
@@ -222,9 +234,24 @@ class _Supervisor:
         self._signal = signal.Signals(number).name
         self._stopping.set()
 
+    def _text(self) -> str | None:
+        """Of broker.yaml. Raises StartError."""
+        if self._config is None:
+            return None
+        from halfmoon.config.yaml_file import read_text  # where there is none, nobody needs YAML's parser
+
+        return read_text(self._config)
+
     def _reload(self) -> None:
+        """Workers say in the log what is wrong with it."""
+        text = None
+        if self._config is not None:
+            with contextlib.suppress(HalfmoonError):
+                found = self._text()
+                load_settings(self._config, os.environ, self._flags, text=found)
+                text = found
         for worker in self._workers:
-            worker.signal(signal.SIGHUP)
+            worker.reload(text)
 
     def _planned(self, folder: Path, shards: int) -> list[_Worker]:
         """Raises StartError."""
@@ -257,7 +284,8 @@ class _Supervisor:
         plan = Plan(str(folder), 0, count, shards, kafka, bootstrap, rocketmq, namesrv, http)
         config = None if self._config is None else str(self._config.absolute())
         assert self._admin is not None
-        told = Orders(plan, config, self._flags, self._unset_configs, self._admin.fileno(), [])
+        text = self._text()
+        told = Orders(plan, config, text, None, self._flags, self._unset_configs, self._admin.fileno(), [])
         return [
             _Worker(
                 worker,

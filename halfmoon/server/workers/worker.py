@@ -310,8 +310,6 @@ class Worker:
         for catalog in (shards.front.catalog, *(node.kernel.catalog for node in shards.nodes.values())):
             catalog.reconfigure(shards.live.current)
         self.tls_files.reload()
-        if self.auditing is not None:
-            self.auditing.reopen()
         if self.access_tokens is not None:
             self.access_tokens.fetch()
         logger.info("event=reloaded changed=%s", ",".join(found.changed) or "none")

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from halfmoon.server.workers import spare
 from halfmoon.server.workers.orders import MOST_FDS, Orders, receive, send
@@ -23,7 +23,16 @@ from halfmoon.testing import Broker
 def orders(sockets: list[socket.socket]) -> Orders:
     admin, *others = sockets
     listening = [("127.0.0.1", port, each.fileno()) for port, each in enumerate(others)]
-    return Orders(Plan("/data", 0, 1, 16, {}, {}), None, {"node.data_dir": "/ü" * 1_000}, [], admin.fileno(), listening)
+    return Orders(
+        Plan("/data", 0, 1, 16, {}, {}),
+        None,
+        None,
+        None,
+        {"node.data_dir": "/ü" * 1_000},
+        [],
+        admin.fileno(),
+        listening,
+    )
 
 
 @pytest.mark.parametrize("count", [1, 2, MOST_FDS, MOST_FDS + 5])
@@ -118,10 +127,6 @@ def test_it_ends_with_the_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
     assert waiting[0].process.returncode == 0
 
 
-def children(pid: int) -> set[int]:
-    return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
-
-
 def until(met: Callable[[], bool]) -> None:
     end_s = time.monotonic() + 30
     while not met():
@@ -129,18 +134,69 @@ def until(met: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+class Served:
+    """A broker of two workers, whose processes can be looked at."""
+
+    def __init__(self, broker: Broker) -> None:
+        assert broker._workers is not None
+        self._workers = broker._workers
+        assert self._workers._process is not None
+        self.pid = self._workers._process.pid
+        self.admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+
+    @property
+    def config(self) -> Path:
+        """Its broker.yaml."""
+        assert self._workers._folder is not None
+        return Path(self._workers._folder.name) / "broker.yaml"
+
+    def children(self) -> set[int]:
+        return set(map(int, Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()))
+
+    def said(self, event: str) -> int:
+        """How often."""
+        return self._workers.said(1_000).count(f"event={event}")
+
+    def kill(self, pid: int) -> None:
+        """One of the workers; returns when there is another one in its place."""
+        before = self.said("worker_started")
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: self.said("worker_started") > before)
+
+    def retention_ms(self, node: int) -> int:
+        """As a worker has it."""
+        asked = ConfigResource(ConfigResource.Type.BROKER, str(node))
+        (found,) = self.admin.describe_configs([asked]).values()
+        return int(found.result(10)["log.retention.ms"].value)
+
+
 def test_a_worker_that_dies_is_replaced_by_it() -> None:
     with Broker(workers=2) as broker:
-        assert broker._workers is not None
-        process = broker._workers._process
-        assert process is not None
-        first = children(process.pid)
-        until(lambda: len(children(process.pid)) == 3)
-        (standing_by,) = children(process.pid) - first
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        assert len(admin.list_topics(timeout=10).brokers) == 2
-        os.kill(min(first), signal.SIGKILL)
-        until(lambda: broker._workers is not None and "event=worker_started" in broker._workers.said())
-        until(lambda: len(children(process.pid)) == 3)
-        assert {*first, standing_by} - children(process.pid) == {min(first)}
-        assert len(admin.list_topics(timeout=10).brokers) == 2
+        served = Served(broker)
+        first = served.children()
+        until(lambda: len(served.children()) == 3)
+        (standing_by,) = served.children() - first
+        assert len(served.admin.list_topics(timeout=10).brokers) == 2
+        served.kill(min(first))
+        until(lambda: len(served.children()) == 3)
+        assert {*first, standing_by} - served.children() == {min(first)}
+        assert len(served.admin.list_topics(timeout=10).brokers) == 2
+
+
+def test_a_worker_that_is_started_again_has_the_settings_of_the_others() -> None:
+    """Whatever has become of broker.yaml: what was reloaded counts, and nothing else does."""
+    with Broker(workers=2, config={"log": {"retention": "7d"}}) as broker:
+        served = Served(broker)
+        workers = sorted(served.children())
+        text = served.config.read_text()
+        served.config.write_text("listeners: {kafka: {bind: 127.0.0.1:1}, other: ")
+        os.kill(served.pid, signal.SIGHUP)
+        until(lambda: served.said("reload_failed") == 2)
+        served.kill(workers[0])
+        assert served.retention_ms(1) == served.retention_ms(2) == 7 * 86_400_000
+        served.config.write_text(text.replace('"7d"', '"9d"'))
+        os.kill(served.pid, signal.SIGHUP)
+        until(lambda: served.said("reloaded") == 2)
+        served.config.write_text("nothing of the kind")
+        served.kill(workers[1])
+        assert served.retention_ms(1) == served.retention_ms(2) == 9 * 86_400_000
