@@ -197,13 +197,16 @@ def _tell(told: Told, answer: object) -> None:
 class Asked(asyncio.Protocol):
     """A connection of another process, which asks."""
 
-    def __init__(self, receiver: Receiver) -> None:
+    def __init__(self, receiver: Receiver, there: set[Asked]) -> None:
+        """`there`: all of them, while they are connected."""
         self._receiver = receiver
+        self._there = there
         self._frames = Frames()
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._there.add(self)
         if not admin_socket.is_ours(transport.get_extra_info("socket")):
             logger.error("event=stranger_on_socket")
             self._transport.abort()
@@ -216,21 +219,22 @@ class Asked(asyncio.Protocol):
                     return
         except (ValueError, msgspec.DecodeError) as error:
             logger.error("event=question_makes_no_sense error=%s", error)
-            self._close()
+            self.close()
 
     def _answer(self, number: int, answer: bytes | None) -> None:
         if answer is None:
-            self._close()
+            self.close()
         elif self._transport is not None:
             self._transport.write(frame(number, answer))
 
-    def _close(self) -> None:
+    def close(self) -> None:
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
+        self._there.discard(self)
         self._receiver.drop(self)
 
 
@@ -254,6 +258,7 @@ class Links:
         self._loop = loop
         self._socket = sockets[me]
         self._receiver = Receiver(inboxes)
+        self._asking: set[Asked] = set()
         self._server: asyncio.Server | None = None
         self._links = {
             process: Link(loop, me, process, path, codec, lambda process=process: on_up(process))  # type: ignore[misc]
@@ -264,7 +269,7 @@ class Links:
     async def start(self) -> None:
         """Others can ask from now on. Raises OSError."""
         made = admin_socket.listening_at(self._socket)
-        self._server = await self._loop.create_unix_server(lambda: Asked(self._receiver), sock=made)
+        self._server = await self._loop.create_unix_server(lambda: Asked(self._receiver, self._asking), sock=made)
         for link in self._links.values():
             link.start()
 
@@ -279,6 +284,8 @@ class Links:
     def stop(self) -> None:
         if self._server is not None:
             self._server.close()
+        for asked in list(self._asking):
+            asked.close()
         for link in self._links.values():
             link.stop()
 

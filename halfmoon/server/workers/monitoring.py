@@ -7,6 +7,7 @@ with the ends of partitions that their workers tell.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from halfmoon.cluster.asking import Told, refused
 from halfmoon.cluster.messages import AskEnds, AskHealth, AskMetrics, EndsFound, Health, MetricsText, Question
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.server import readings
 from halfmoon.server.monitoring import Monitoring
 from halfmoon.server.progress_readings import UNKNOWN
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from halfmoon.server.workers.links import Links
     from halfmoon.server.workers.open_shards import OpenShards
     from halfmoon.server.workers.plan import Plan
+
+logger = logging.getLogger("halfmoon.server")
 
 WAIT_S = 5.0
 """For another worker's part."""
@@ -60,7 +64,7 @@ class WorkersMonitoring(Monitoring):
         return problems, warnings
 
     async def metrics(self) -> bytes:
-        others = self._ask_all(AskMetrics())
+        others = asyncio.ensure_future(self._ask_all(AskMetrics()))
         texts = {self._me: await self.own_metrics()}
         for process, answer in (await others).items():
             if isinstance(answer, MetricsText):
@@ -74,14 +78,15 @@ class WorkersMonitoring(Monitoring):
 
     async def _complete(self, taken: Readings) -> None:
         """Ask for the ends of partitions that lie elsewhere and in which groups of this worker have progress."""
-        by_name = self._worker.shards.front.catalog.by_name
-        placements, owners = self._worker.shards.shared.placements, self._worker.plan.owners()
+        front, owners = self._worker.shards.front, self._worker.plan.owners()
+        by_name = front.catalog.by_name
         wanted: dict[int, set[tuple[int, int]]] = {}
         for group in taken.groups:
             for name, index, _, end in group.progress:
                 topic = by_name.get(name)
-                if end == UNKNOWN and topic is not None:
-                    wanted.setdefault(owners[placements[topic.number][index]], set()).add((topic.number, index))
+                shard = -1 if topic is None else front.shard_of(topic, index)
+                if end == UNKNOWN and topic is not None and shard >= 0:
+                    wanted.setdefault(owners[shard], set()).add((topic.number, index))
         asked = {process: self._ask(process, AskEnds(sorted(places))) for process, places in wanted.items()}
         ends: dict[tuple[int, int], int] = {}
         for waiting in asked.values():
@@ -106,7 +111,13 @@ class WorkersMonitoring(Monitoring):
 
     def _asked_metrics(self, _: Question, told: Told) -> None:
         async def answer() -> None:
-            told(MetricsText(await self.own_metrics()))
+            try:
+                text = await self.own_metrics()
+            except Exception as error:
+                logger.exception("event=metrics_failed")
+                told(BrokerError(Fault.UNKNOWN_SERVER_ERROR, str(error)))
+            else:
+                told(MetricsText(text))
 
         soon(answer())
 

@@ -270,9 +270,9 @@ class Worker:
 
     async def _listen(self) -> None:
         listeners, doors = self.settings.listeners, self._doors
-        await doors.open_kafka(self.kafka)
         await self.links.start()
-        self._undo.append(self.links.stop)
+        self._undo.append(self.links.stop)  # after the listeners: what they have in the air may need the others
+        await doors.open_kafka(self.kafka)
         if self._rocketmq is not None:
             await doors.open_rocketmq(self._rocketmq)
         if listeners.http is not None:
