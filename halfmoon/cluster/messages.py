@@ -291,6 +291,9 @@ class AppendBatch(Question, frozen=True, tag="rmq-append"):
     topic: int
     partition: int
     batch: bytes
+    principal: str | None = None
+    """Of the client, who may do what he may with what the records ask for; None: everything."""
+    host: str = ""
 
 
 class BatchAppended(Answer, frozen=True, tag="rmq-appended"):

@@ -38,6 +38,7 @@ from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.tcp.steps import run_steps
 from halfmoon.core.append_types import TransactionalProducer
 from halfmoon.core.checking import Checked
+from halfmoon.core.records.batch_header import parse_header
 from halfmoon.errors import AsksFirstError, BrokerError, Fault, NotHereYetError, TakesLongError
 
 if TYPE_CHECKING:
@@ -198,7 +199,11 @@ class LateAnswer(Deferred):
                 else:
                     prepared = made
             elif isinstance(why, AsksFirstError):
-                yield why
+                try:
+                    yield why
+                except BrokerError:
+                    _holds_its_place(partition, records, core.clock.wall_ms())
+                    raise
             else:
                 yield why.load
             if core.log.failed is not None:
@@ -240,6 +245,14 @@ class LateAnswer(Deferred):
             self.complete(self._encoded)
         else:
             self.complete(encode(self._results, self._ctx.api_version))
+
+
+def _holds_its_place(partition: Partition, records: memoryview, now_ms: int) -> None:
+    """The batch was refused for now, and its producer sends it again: those behind it must not be the first."""
+    header = parse_header(records)
+    if partition.producers is not None:
+        partition.saved = None
+        partition.producers.refused(header.producer_id, header.producer_epoch, header.base_sequence, now_ms)
 
 
 def failed(ctx: Context, error: Exception) -> Close:

@@ -101,10 +101,19 @@ class Coordinating:
 
     # -- queues --------------------------------------------------------------------------------------------------------
 
-    def append(self, number: int, index: int, batch: bytes, told: Callable[[Stored | BrokerError], None]) -> None:
-        """Append a batch to a partition of this shard; told when it is durable. Raises BrokerError."""
+    def append(
+        self,
+        number: int,
+        index: int,
+        batch: bytes,
+        told: Callable[[Stored | BrokerError], None],
+        sender: tuple[str, str] | None = None,
+    ) -> None:
+        """Append a batch to a partition of this shard; told when it is durable. `sender`: as of shards.Messages. Raises
+        BrokerError."""
         partition = self._here(number, index)
-        core = self._node.core
+        core, access = self._node.core, self._node.access
+        rights = None if access is None or sender is None else access.rights(*sender)
 
         def appended(produced: Produced) -> None:
             queue, offset, due_ms = place(partition, produced)
@@ -116,7 +125,7 @@ class Coordinating:
                 error = BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the batch could not be appended: {error}")
             told(error)
 
-        steps = append_late(core, partition, memoryview(bytearray(batch)))
+        steps = append_late(core, partition, memoryview(bytearray(batch)), rights)
         run_steps(steps, self._in_thread, appended, failed, self._soon)
 
     def ends(self, offsets: Rows) -> list[QueueEnd]:

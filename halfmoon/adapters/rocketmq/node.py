@@ -40,8 +40,8 @@ from halfmoon.services.groups.service import GroupService
 
 log = logging.getLogger("halfmoon.rocketmq")
 
-SWEEP_S = 10.0
 LOOPBACK = "127.0.0.1"
+SWEEP_S = 10.0
 """How often silent clients and locks without an owner are looked for."""
 MOST_NOT_MADE = 1_000
 NOTIFY_CONSUMER_IDS_CHANGED = 40

@@ -83,7 +83,7 @@ def send_on(call: Call, partition: Partition, batch: bytes, answer: Callable[[St
     assert shards is not None
     topic, index = partition.topic, partition.index
     holder = shards.brokers.holder(topic, index)
-    if holder is None or call.rights is not None:  # who may do what with records is asked where they are stored
+    if holder is None:
         raise Refused(Code.SYSTEM_BUSY, f"other brokers have the queues of topic[{topic.name}]: ask for its route")
     call.forget_content()
     call.hold_on()
@@ -91,7 +91,8 @@ def send_on(call: Call, partition: Partition, batch: bytes, answer: Callable[[St
     def stored(found: Stored | BrokerError) -> None:
         call.answer(lambda: refusal(found) if isinstance(found, BrokerError) else answer(found, holder))
 
-    shards.messages.append(topic, index, batch, stored)
+    sender = None if call.rights is None else (str(call.principal), call.connection.peer_host)
+    shards.messages.append(topic, index, batch, stored, sender)
 
 
 def _handled(call: Call) -> None:

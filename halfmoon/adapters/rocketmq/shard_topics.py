@@ -54,7 +54,10 @@ class ShardTopics:
                 log.error("event=topic_not_made topic=%s", name, exc_info=error)
             found = BrokerError(Fault.COORDINATOR_LOAD_IN_PROGRESS, f"topic '{name}' cannot be made now; ask again")
         for told in self._making.pop(name):
-            told(found)
+            try:
+                told(found)
+            except Exception:
+                log.exception("event=callback_failed")
 
     def failed(self, name: str) -> None:
         """It is to be made when there is time."""

@@ -118,8 +118,16 @@ there is none)."""
 class Messages(Protocol):
     """Queues that lie in other shards."""
 
-    def append(self, topic: "Topic", index: int, batch: bytes, told: "Callable[[Stored | BrokerError], None]") -> None:
-        """Append a batch, once; told when it is durable. COORDINATOR_NOT_AVAILABLE: nobody knows whether it was."""
+    def append(
+        self,
+        topic: "Topic",
+        index: int,
+        batch: bytes,
+        told: "Callable[[Stored | BrokerError], None]",
+        sender: "tuple[str, str] | None" = None,
+    ) -> None:
+        """Append a batch, once; told when it is durable. COORDINATOR_NOT_AVAILABLE: nobody knows whether it was.
+        `sender`: principal and host of a client who may not do everything with what records ask for."""
         ...
 
     def ends(self, offsets: "Offsets", told: "Callable[[Sequence[QueueEnd] | BrokerError], None]") -> None:

@@ -74,7 +74,8 @@ def rocketmq_answers(kernel: Kernel, coordinating: Coordinating) -> dict[type[Qu
             told(found if isinstance(found, BrokerError) else BatchAppended(*found))
 
         try:
-            coordinating.append(question.topic, question.partition, question.batch, stored)
+            sender = None if question.principal is None else (question.principal, question.host)
+            coordinating.append(question.topic, question.partition, question.batch, stored, sender)
         except BrokerError as error:
             told(error)
 

@@ -141,8 +141,15 @@ class RocketmqMessages:
         self._asking = asking
         self._later = later
 
-    def append(self, topic: Topic, index: int, batch: bytes, told: Callable[[Stored | BrokerError], None]) -> None:
-        self._append(AppendBatch(topic.number, index, batch), told, TRIES)
+    def append(
+        self,
+        topic: Topic,
+        index: int,
+        batch: bytes,
+        told: Callable[[Stored | BrokerError], None],
+        sender: tuple[str, str] | None = None,
+    ) -> None:
+        self._append(AppendBatch(topic.number, index, batch, *(sender or ())), told, TRIES)
 
     def _append(self, question: AppendBatch, told: Callable[[Stored | BrokerError], None], tries: int) -> None:
         def answered(answer: object) -> None:

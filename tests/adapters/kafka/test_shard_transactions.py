@@ -24,6 +24,7 @@ from tests.services.transactions.transaction_bench import committed_values, tran
 
 PRODUCE, OFFSET_FETCH, ADD_OFFSETS, WRITE_MARKERS, DESCRIBE, HEARTBEAT = 0, 9, 25, 27, 65, 68
 NOT_LEADER, COORDINATOR_NOT_AVAILABLE, NOT_ENOUGH_REPLICAS, OLD_EPOCH, CONCURRENT = 6, 15, 19, 47, 51
+OUT_OF_ORDER = 45
 UNSTABLE = 88
 
 X = name_in(0, "x")
@@ -342,3 +343,26 @@ def test_a_topic_that_goes_while_the_coordinator_is_asked(both: Both) -> None:
     (answer,) = client.answers()
     assert results(answer)[0][:2] == (index, 3)
     assert end(both.clients[0], 5, producer_id, epoch, name=X)[0] == 0
+
+
+def test_a_batch_is_not_the_first_while_one_before_it_is_to_be_sent_again(both: Both) -> None:
+    """The first has no answer of the coordinator, the second has: together they would change their places."""
+    _, producer_id, epoch = init(both.clients[0], name=X)
+    u: Topic = both.topic("u", SHARDS)
+    index = both.index_in(u, 1)
+    client = both.clients[1]
+
+    def send(sequence: int) -> int:
+        sent = bytes(transactional_batch(b"v", producer_id=producer_id, epoch=epoch, sequence=sequence))
+        client.feed(client.encode(PRODUCE, 12, **fields((index, sent), topic="u", transactional_id=X)))
+        both.turn()
+        (answer,) = client.answers()
+        return int(results(answer)[0][1])
+
+    both.questions.unreachable = {0}
+    assert send(0) not in (0, OUT_OF_ORDER)
+    both.questions.unreachable = set()
+    assert send(1) == OUT_OF_ORDER
+    assert [send(0), send(1)] == [0, 0]
+    assert end(both.clients[0], 5, producer_id, epoch, name=X)[0] == 0
+    assert both.partition(u, index).stable_offset == 3

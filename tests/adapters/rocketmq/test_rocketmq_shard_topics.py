@@ -158,24 +158,39 @@ class TestSentOn:
         answer = client.ask(310, b"m", **sending(name, 0, text))
         assert (answer.code, "ask for its route" in (answer.remark or "")) == (Code.SYSTEM_BUSY, True)
 
-    def test_what_rules_decide_is_not(self, rig: Rig, client: RigClient) -> None:
-        """Who may do what with records is asked where they are stored."""
+    def test_who_sends_it_goes_with_it(self, rig: Rig, client: RigClient, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What records ask for is decided where they are stored."""
 
-        class Everything:
-            denies_by_default = True
-
-            def rights(self, *_: object) -> Any:
-                return self
+        class Rights:
+            def __init__(self, *of: object) -> None:
+                self.of = of[:2]
 
             def allows(self, *_: object) -> bool:
                 return True
 
-            def demands(self, *_: object) -> bool:
-                return True
+            demands = allows
+
+        class Access:
+            denies_by_default = True
+
+            def rights(self, *of: object) -> Any:
+                return Rights(*of)
 
         name = topic_in(rig, 2)
-        rig.servers[0].node.access = Everything()  # type: ignore[assignment]
-        assert client.ask(310, b"m", **sending(name, 0, "")).code == Code.SYSTEM_BUSY
+        senders: list[Any] = []
+        append = rig.nodes[2].kernel.append
+
+        def noted(*given: Any, sender: Any = None, **more: Any) -> Produced:
+            senders.append(sender)
+            return append(*given, sender=sender, **more)
+
+        monkeypatch.setattr(rig.nodes[2].kernel, "append", noted)
+        client.well(310, b"m", **sending(name, 0, ""))
+        for server in rig.servers.values():
+            server.node.access = Access()  # type: ignore[assignment]
+        client.well(310, b"m", **sending(name, 0, ""))
+        assert [sender and sender.of for sender in senders] == [None, ("User:ANONYMOUS", "127.0.0.1")]
+        assert stored(rig, name) == {0: 2}
 
 
 class TestNeedsATopic:
