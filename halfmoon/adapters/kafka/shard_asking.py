@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
 
 from msgspec import Struct
 
@@ -12,8 +11,6 @@ from halfmoon.adapters.kafka.shards import when_all
 from halfmoon.cluster.asking import Asking, refused
 from halfmoon.cluster.messages import Question
 from halfmoon.errors import BrokerError, Fault
-
-T = TypeVar("T")
 
 Answers = Mapping[int, object]
 """By shard: an answer, or a BrokerError."""
