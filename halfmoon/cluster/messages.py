@@ -147,6 +147,15 @@ class TransactionJoined(Answer, frozen=True, tag="txn-joined"):
     refused: list[tuple[int, str]]
 
 
+class DoubtTransactions(Question, frozen=True, tag="txn-doubt"):
+    rows: list[tuple[int, int, int, int, str]]
+    """(producer id, epoch, topic number, partition, group)"""
+
+
+class TransactionsDoubted(Answer, frozen=True, tag="txn-doubted"):
+    outcomes: list[int]
+
+
 class EndTransaction(Question, frozen=True, tag="txn-end"):
     """Answered with Done."""
 

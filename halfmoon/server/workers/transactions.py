@@ -12,13 +12,21 @@ from typing import Any
 from msgspec.structs import astuple
 
 from halfmoon.cluster.asking import Asking, Told, refused
-from halfmoon.cluster.messages import Done, EndTransaction, JoinTransaction, Question, TransactionJoined
+from halfmoon.cluster.messages import (
+    Done,
+    DoubtTransactions,
+    EndTransaction,
+    JoinTransaction,
+    Question,
+    TransactionJoined,
+    TransactionsDoubted,
+)
 from halfmoon.cluster.placement import coordinator_of
 from halfmoon.cluster.shared import SharedCatalog
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.shards import OWN_TOPICS
 from halfmoon.server.assembly import Node
-from halfmoon.services.transactions.others import NOT_YET, NOWHERE, End, Join, Joined
+from halfmoon.services.transactions.others import NOT_YET, NOWHERE, Doubt, End, Join, Joined, Outcome
 
 Answer = Callable[[Any, Told], None]
 """(question, told), as of cluster.asking.Answering."""
@@ -57,6 +65,18 @@ class TransactionShards:
 
         self._asking.ask(shard, JoinTransaction(*astuple(asked)), answered)
 
+    def doubt(self, shard: int, asked: list[Doubt], told: Callable[[list[Outcome] | BrokerError], None]) -> None:
+        def answered(answer: object) -> None:
+            if isinstance(answer, TransactionsDoubted):
+                told([Outcome(each) for each in answer.outcomes])
+            else:
+                told(refused(answer) or _misunderstood(answer))
+
+        if 0 <= shard < self._shards:
+            self._asking.ask(shard, DoubtTransactions([astuple(each) for each in asked]), answered)
+        else:  # a producer id that no shard has given
+            told([Outcome.ABORTED] * len(asked))
+
     def end(self, shard: int, asked: End, told: Callable[[BrokerError | None], None]) -> None:
         def answered(answer: object) -> None:
             told(None if isinstance(answer, Done) else refused(answer) or _misunderstood(answer))
@@ -81,6 +101,11 @@ def answers(node: Node) -> dict[type[Question], Answer]:
         answer = TransactionJoined(joined.position, joined.refused)
         when_durable(joined.position, lambda error: told(answer if error is None else error))
 
+    def doubt(question: DoubtTransactions, told: Told) -> None:
+        position, outcomes = transactions.outcomes([Doubt(*row) for row in question.rows])
+        answer = TransactionsDoubted([each.value for each in outcomes])
+        when_durable(position, lambda error: told(answer if error is None else error))
+
     def end(question: EndTransaction, told: Told) -> None:
         try:
             position = transactions.end_here(End(*astuple(question)))
@@ -89,4 +114,4 @@ def answers(node: Node) -> dict[type[Question], Answer]:
             return
         when_durable(position, lambda error: told(Done() if error is None else error))
 
-    return {JoinTransaction: join, EndTransaction: end}
+    return {JoinTransaction: join, DoubtTransactions: doubt, EndTransaction: end}

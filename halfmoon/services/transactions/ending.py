@@ -12,7 +12,7 @@ Knows no requests and no time-outs: it is told which identity the producer has a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from halfmoon.core.append import Appender
 from halfmoon.core.append_types import Piece
@@ -133,15 +133,19 @@ class TransactionEndings:
         known = {(entry.producer_id, place) for entry in owners for place in entry.partitions}
         shard = self._catalog.shard
         aborted = []
-        for partition in self._catalog.partitions():
-            place = partition.topic.number, partition.index
-            for producer_id in () if partition.transactions is None else tuple(partition.transactions.open):
-                is_own = shard is None or producer_id >> OWN_PRODUCERS_BITS == shard.number
-                if is_own and (producer_id, place) not in known:
-                    state = partition.producers.by_id.get(producer_id) if partition.producers is not None else None
-                    self._append_abort(partition, producer_id, 0 if state is None else state.epoch, now_ms)
-                    aborted.append((partition, producer_id))
+        for partition, producer_id, epoch in self.all_open():
+            is_own = shard is None or producer_id >> OWN_PRODUCERS_BITS == shard.number
+            if is_own and (producer_id, (partition.topic.number, partition.index)) not in known:
+                self._append_abort(partition, producer_id, epoch, now_ms)
+                aborted.append((partition, producer_id))
         return aborted
+
+    def all_open(self) -> Iterator[tuple[Partition, int, int]]:
+        """(partition, producer id, its epoch there) of all that is open here."""
+        for partition in self._catalog.partitions():
+            for producer_id in () if partition.transactions is None else tuple(partition.transactions.open):
+                known = None if partition.producers is None else partition.producers.by_id.get(producer_id)
+                yield partition, producer_id, 0 if known is None else known.epoch
 
 
 def _marker(partition: Partition, batch: bytearray) -> Piece:

@@ -11,6 +11,7 @@ partition join is larger than that of each end before, and not larger than that 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Protocol
 
 from msgspec import Struct
@@ -64,6 +65,28 @@ class End(Struct, frozen=True):
     groups: list[str]
 
 
+class Doubt(Struct, frozen=True):
+    """Something was open of a transaction when the shard was opened that it lies in: is it still?"""
+
+    producer_id: int
+    epoch: int
+    topic: int
+    """Number; of a group −1."""
+    index: int
+    group: str
+    """"": a partition."""
+
+
+class Outcome(Enum):
+    """Of a doubt, as the coordinator knows it."""
+
+    OPEN = 0
+    """The coordinator is going to say how it ends."""
+    COMMITTED = 1
+    ABORTED = 2
+    """Or nothing is known of it any more."""
+
+
 class OtherShards(Protocol):
     """Whoever answers later calls back in the loop, or before it returns. NOT_LEADER_OR_FOLLOWER: the shard cannot be
     reached now, and nobody knows whether it has heard what was asked."""
@@ -85,6 +108,10 @@ class OtherShards(Protocol):
 
     def join(self, shard: int, asked: Join, told: Callable[[Joined | BrokerError], None]) -> None:
         """Ask a coordinator."""
+        ...
+
+    def doubt(self, shard: int, asked: list[Doubt], told: Callable[[list[Outcome] | BrokerError], None]) -> None:
+        """Ask a coordinator; an outcome for each."""
         ...
 
     def end(self, shard: int, asked: End, told: Callable[[BrokerError | None], None]) -> None:

@@ -30,6 +30,7 @@ from halfmoon.core.timers import Timers
 from halfmoon.errors import AsksFirstError, BrokerError, Fault
 from halfmoon.schema import control
 from halfmoon.services.transactions import rules
+from halfmoon.services.transactions.doubts import Doubts, unanswered
 from halfmoon.services.transactions.ending import TransactionEndings
 from halfmoon.services.transactions.others import End, Join, Joined, OtherShards
 from halfmoon.services.transactions.state import TransactionsState
@@ -123,6 +124,7 @@ class RemoteTransactions:
         self._generations: dict[int, int] = {}
         """The highest of each shard that has said how a transaction ends."""
         self._sweep_at = SWEPT
+        self.doubts = Doubts(shards, state, endings, appender, timers, clock)
 
     def is_own(self, name: str) -> bool:
         """Whether this shard coordinates a transactional id."""
@@ -135,6 +137,8 @@ class RemoteTransactions:
         BrokerError; AsksFirstError where the coordinator is to be asked."""
         producer_id, epoch = header.producer_id, header.producer_epoch
         place = partition.topic.number, partition.index
+        if self.doubts.is_open(producer_id, place):
+            raise unanswered(place)
         if self._has_joined(producer.transactional_id, producer_id, epoch, place):
             return True
         known = partition.producers is not None and producer_id in partition.producers.by_id
@@ -143,6 +147,8 @@ class RemoteTransactions:
 
     def before_commit(self, producer: TransactionalProducer, producer_id: int, epoch: int, group: str) -> bool:
         """The same of a group whose offsets a transaction commits."""
+        if self.doubts.is_open(producer_id, group):
+            raise unanswered(group)
         if self._has_joined(producer.transactional_id, producer_id, epoch, group):
             return True
         note = _Note(producer.transactional_id, epoch, group, f"group '{group}'", begins=True)
@@ -233,10 +239,15 @@ class RemoteTransactions:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> int | None:
-        return next((question.due_ms for question in self._sent), None)
+        asked_ms = next((question.due_ms for question in self._sent), None)
+        doubts_ms = self.doubts.next_deadline()
+        if asked_ms is None or doubts_ms is None:
+            return doubts_ms if asked_ms is None else asked_ms
+        return min(asked_ms, doubts_ms)
 
     def expire(self, mono_ms: int) -> None:
         """Wait no longer for coordinators that have said nothing."""
+        self.doubts.expire(mono_ms)
         for question in [each for each in self._sent if each.due_ms <= mono_ms]:
             self._answered(question, BrokerError(Fault.NOT_LEADER_OR_FOLLOWER, "it has not answered"))
 
@@ -258,6 +269,7 @@ class RemoteTransactions:
         self._check_generation(end)
         written = []
         for place in end.places:
+            self.doubts.forget(end.producer_id, place)
             partition = self._endings.open_at(place, end.producer_id)
             if self._takes_note(end, place) and partition is not None and not _is_newer(partition, end):
                 written.append(partition)
@@ -265,6 +277,7 @@ class RemoteTransactions:
             written, end.producer_id, end.marker_epoch, end.generation, committed=end.committed
         )  # fmt: skip
         for group in end.groups:
+            self.doubts.forget(end.producer_id, group)
             known = self._state.remote_of(end.producer_id, group)
             is_newer = known is not None and (known.epoch > end.epoch or known.joined > end.position)
             if self._takes_note(end, group) and known is not None and not is_newer:
@@ -291,7 +304,9 @@ class RemoteTransactions:
 
     def forget(self, producer_id: int, partition: Partition) -> None:
         """Somebody else has ended what the producer had open there."""
-        self._notes.pop((producer_id, (partition.topic.number, partition.index)), None)
+        place = partition.topic.number, partition.index
+        self._notes.pop((producer_id, place), None)
+        self.doubts.forget(producer_id, place)
 
 
 def _is_newer(partition: Partition, end: End) -> bool:

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from halfmoon.errors import BrokerError, Fault
-from halfmoon.schema.transactions import LAST_EPOCH, NO_PRODUCER, Identity, TransactionState
+from halfmoon.schema.transactions import LAST_EPOCH, NO_EPOCH, NO_PRODUCER, Identity, TransactionState
 from halfmoon.services.transactions.entry import TransactionalId
+from halfmoon.services.transactions.others import Doubt, Join, Outcome
 
 NewProducerId = Callable[[], int]
 
@@ -70,6 +71,43 @@ def of_batch(error: BrokerError, *, adds: bool) -> BrokerError:
     if error.fault is Fault.CONCURRENT_TRANSACTIONS and not adds:
         return BrokerError(Fault.NOT_ENOUGH_REPLICAS, error.message)  # which they try again after
     return error
+
+
+def joining(entry: TransactionalId, asked: Join) -> tuple[list[tuple[int, int]], list[str], list[tuple[int, str]]]:
+    """The places and the groups that are to become part of the transaction, and what may not, as of `Joined`."""
+    places: list[tuple[int, int]] = []
+    groups: list[str] = []
+    refused: list[tuple[int, str]] = []
+    for at, (number, index, begins) in enumerate(asked.places):
+        if (number, index) in entry.partitions:
+            continue
+        if asked.adds and begins:
+            places.append((number, index))
+        else:
+            fault = Fault.OUT_OF_ORDER_SEQUENCE_NUMBER if asked.adds else Fault.TRANSACTION_ABORTABLE
+            refused.append((at, fault.name))
+    for at, group in enumerate(asked.groups, len(asked.places)):
+        if group not in entry.groups:
+            if asked.adds:
+                groups.append(group)
+            else:
+                refused.append((at, Fault.TRANSACTION_ABORTABLE.name))
+    return places, groups, refused
+
+
+def outcome(entry: TransactionalId | None, doubt: Doubt) -> Outcome:
+    """Of what another shard has open of a transaction of this producer."""
+    if entry is None:
+        return Outcome.ABORTED
+    if entry.is_ongoing or entry.is_prepared:
+        is_part = doubt.group in entry.groups if doubt.group else (doubt.topic, doubt.index) in entry.partitions
+        is_present = (entry.producer_id, entry.epoch) == (doubt.producer_id, doubt.epoch)
+        return Outcome.OPEN if is_part and is_present else Outcome.ABORTED
+    now = entry.identity
+    is_last = (now.producer_id == doubt.producer_id and now.epoch in (doubt.epoch, doubt.epoch + 1)) or (
+        now.last_producer_id == doubt.producer_id and now.last_epoch in (doubt.epoch, NO_EPOCH)
+    )
+    return Outcome.COMMITTED if is_last and entry.state is TransactionState.COMPLETE_COMMIT else Outcome.ABORTED
 
 
 def check_present(entry: TransactionalId, producer_id: int, epoch: int) -> None:

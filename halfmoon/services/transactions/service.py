@@ -36,9 +36,10 @@ from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
 from halfmoon.schema.transactions import Identity
 from halfmoon.services.transactions import metrics, rules
+from halfmoon.services.transactions.doubts import outcomes
 from halfmoon.services.transactions.ending import TransactionEndings
 from halfmoon.services.transactions.entry import TransactionalId
-from halfmoon.services.transactions.others import End, Join, Joined, OtherShards
+from halfmoon.services.transactions.others import Doubt, End, Join, Joined, OtherShards, Outcome
 from halfmoon.services.transactions.prepared import PreparedTransactions, Told
 from halfmoon.services.transactions.remote import RemoteTransactions
 from halfmoon.services.transactions.state import TransactionsState
@@ -97,7 +98,7 @@ class TransactionService:
         return Feature(
             "transactions",
             restore=self.restore,
-            start=self._prepared.start,
+            start=self.start,
             timed=self,
             retain=self.retain,
             families=metrics.FAMILIES,
@@ -122,6 +123,13 @@ class TransactionService:
         owners = (*self._state.ongoing.values(), *self._state.prepared.values())
         for partition, producer_id in self._endings.abort_unowned(owners):
             self._logger.warning("event=transaction_without_owner partition=%r producer_id=%d", partition, producer_id)
+        if self._remote is not None:
+            self._remote.doubts.find()
+
+    def start(self) -> None:
+        self._prepared.start()
+        if self._remote is not None:
+            self._remote.doubts.start()
 
     # -- who the producer is -------------------------------------------------------------------------------------------
 
@@ -262,27 +270,15 @@ class TransactionService:
         Raises BrokerError: as `add_partitions`.
         """
         entry = rules.check_producer(self._entry(asked.name), asked.producer_id, asked.epoch)
-        refused: list[tuple[int, str]] = []
-        places: list[tuple[int, int]] = []
-        groups: list[str] = []
-        for at, (number, index, begins) in enumerate(asked.places):
-            if (number, index) in entry.partitions:
-                continue
-            if asked.adds and begins:
-                places.append((number, index))
-            else:
-                fault = Fault.OUT_OF_ORDER_SEQUENCE_NUMBER if asked.adds else Fault.TRANSACTION_ABORTABLE
-                refused.append((at, fault.name))
-        for at, group in enumerate(asked.groups, len(asked.places)):
-            if group not in entry.groups:
-                if asked.adds:
-                    groups.append(group)
-                else:
-                    refused.append((at, Fault.TRANSACTION_ABORTABLE.name))
+        places, groups, refused = rules.joining(entry, asked)
         if places or groups:
             self._check_size(entry, len(places))
             self._grow(entry, places, groups)
         return Joined(self._log.end, refused)
+
+    def outcomes(self, asked: Sequence[Doubt]) -> tuple[int, list[Outcome]]:
+        """What has become of transactions of which other shards have something open, and what that rests on."""
+        return self._log.end, outcomes(self._state.by_name.values(), asked)
 
     def end_here(self, end: End) -> int:
         """The coordinator of a transaction has decided how it ends: see `RemoteTransactions.end`."""

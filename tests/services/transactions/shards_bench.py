@@ -107,6 +107,9 @@ class Network:
         self._answer(shard, msgspec.msgpack.decode(encoded, type=kind), answered)
 
     def _answer(self, shard: int, question: Question, told: Callable[[object], None]) -> None:
+        if shard not in self.cluster.answers:  # its process opens it next
+            told(BrokerError(Fault.NOT_LEADER_OR_FOLLOWER, "not open yet"))
+            return
         self.cluster.answers[shard][type(question)](question, told)
 
     def _tell(self, waiting: tuple[int, int, Callable[[object], None]], answer: object) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 from msgspec.structs import replace
 
@@ -9,8 +11,9 @@ from halfmoon.cluster.messages import EndTransaction, JoinTransaction, Question
 from halfmoon.errors import AsksFirstError, BrokerError, Fault
 from halfmoon.schema import control
 from halfmoon.schema.transactions import LAST_EPOCH, Identity, TransactionState
-from halfmoon.services.transactions import prepared, remote
-from halfmoon.services.transactions.others import End
+from halfmoon.services.transactions import doubts, prepared, remote
+from halfmoon.services.transactions.others import Doubt, End, Outcome
+from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import fill, sync
 from tests.core.relay_bench import lose_derived
 from tests.services.transactions.shards_bench import Cluster, SpreadClient, name_in
@@ -622,6 +625,7 @@ def test_offsets_of_other_shards_transactions_are_kept(cluster: Cluster, how: st
         for shard in cluster.shards_of(OTHER_PROCESS):
             lose_derived(cluster.fs[shard])
     cluster.start(OTHER_PROCESS)
+    cluster.run()
     assert cluster.unstable(G) == 1
     one.commit_offsets(G, "t", 6)
     one.end(commit=commit)
@@ -691,3 +695,108 @@ def test_what_another_shard_coordinates_is_left_to_it_at_a_start(cluster: Cluste
     assert [cluster.is_decided("t", index) for index in ALL] == [False] * 4
     one.end(commit=True)
     check(cluster, [b"one"], 5)
+
+
+# -- shards of different moments ---------------------------------------------------------------------------------------
+
+
+def go_back(cluster: Cluster, worker: int, copies: dict[int, FaultyFileSystem]) -> None:
+    """A process is started from copies of its shards: from a backup, or with the end of its logs lost."""
+    cluster.kill(worker)
+    for shard, fs in copies.items():
+        cluster.fs[shard] = fs.kill()
+    cluster.start(worker)
+
+
+def copied(cluster: Cluster, worker: int) -> dict[int, FaultyFileSystem]:
+    return {shard: deepcopy(cluster.fs[shard]) for shard in cluster.shards_of(worker)}
+
+
+@both
+@either
+def test_a_shard_that_has_lost_the_end_asks_how_it_was(cluster: Cluster, bumps: bool, commit: bool) -> None:
+    one = begun(cluster, bumps=bumps)
+    copies = copied(cluster, OTHER_PROCESS)
+    one.end(commit=commit)
+    go_back(cluster, OTHER_PROCESS, copies)
+    assert not cluster.is_decided("t", 1)
+    cluster.run()
+    check(cluster, [b"one"] if commit else [], 5 if commit else None)
+
+
+def test_until_it_has_been_told_the_producers_next_transaction_waits(cluster: Cluster) -> None:
+    """Else it would be taken for the same, and what was aborted would be committed with it. (Where the epoch is not
+    raised with each end, a transaction that the coordinator has begun by then looks like the one before.)"""
+    one = begun(cluster)
+    copies = copied(cluster, OTHER_PROCESS)
+    one.end(commit=False)
+    cluster.network.held = {(OTHER_PROCESS, ITS_PROCESS)}
+    go_back(cluster, OTHER_PROCESS, copies)
+    sequences = dict(one.sequences)
+    assert one.begin_send("t", b"two", index=1).fault is Fault.NOT_ENOUGH_REPLICAS
+    one.sequences = sequences
+    assert one.begin_commit_offsets(G, "t", 7).fault is Fault.COORDINATOR_NOT_AVAILABLE
+    cluster.network.held = set()
+    cluster.run()
+    assert cluster.is_decided("t", 1)
+    one.send("t", b"two", index=1)
+    one.commit_offsets(G, "t", 7)
+    one.end(commit=True)
+    assert cluster.committed("t", 1) == [b"two"]
+    assert (cluster.offset(G, "t"), cluster.unstable(G)) == (7, 0)
+
+
+def test_a_coordinator_that_cannot_be_reached_is_asked_again(cluster: Cluster) -> None:
+    one = begun(cluster)
+    copies = copied(cluster, OTHER_PROCESS)
+    one.end(commit=True)
+    cluster.kill(ITS_PROCESS)
+    go_back(cluster, OTHER_PROCESS, copies)
+    cluster.run()
+    cluster.pass_time(doubts.ASK_AGAIN_MS)
+    assert not cluster.is_decided("t", 1)
+    cluster.start(ITS_PROCESS)
+    cluster.pass_time(doubts.ASK_AGAIN_MS)
+    check(cluster, [b"one"], 5)
+    assert all(node.transactions.next_deadline() is None for node in cluster.nodes.values())
+
+
+def test_what_the_coordinator_has_lost_is_aborted(cluster: Cluster) -> None:
+    one = SpreadClient(cluster, X)
+    one.init()
+    one.send("t", b"one", index=0)
+    copies = copied(cluster, ITS_PROCESS)
+    one.send("t", b"one", index=1)
+    one.commit_offsets(G, "t", 5)
+    cluster.kill(OTHER_PROCESS)
+    go_back(cluster, ITS_PROCESS, copies)
+    cluster.start(OTHER_PROCESS)
+    cluster.run()
+    assert cluster.is_decided("t", 1)
+    assert cluster.committed("t", 1) == []
+    assert (cluster.offset(G, "t"), cluster.unstable(G)) == (None, 0)
+    one.end(commit=True)
+    assert cluster.committed("t", 0) == [b"one"]
+
+
+def test_an_operator_may_be_quicker(cluster: Cluster) -> None:
+    one = begun(cluster)
+    copies = copied(cluster, OTHER_PROCESS)
+    one.end(commit=True)
+    cluster.network.held = {(OTHER_PROCESS, ITS_PROCESS)}
+    go_back(cluster, OTHER_PROCESS, copies)
+    node = cluster.nodes[1]
+    node.transactions.abort_in(cluster.partition("t", 1), one.producer_id, one.epoch)
+    cluster.network.held = set()
+    cluster.run()
+    assert cluster.committed("t", 1) == []
+    assert cluster.committed("t", 3) == [b"one"]
+
+
+def test_a_producer_id_that_no_shard_has_given(cluster: Cluster) -> None:
+    shards = cluster.nodes[1].transactions._remote
+    assert shards is not None
+    told: list[object] = []
+    asked = [Doubt(99 << 40, 0, 1, 0, ""), Doubt(99 << 40, 0, -1, -1, "g")]
+    shards._shards.doubt(99, asked, told.append)
+    assert told == [[Outcome.ABORTED] * 2]
