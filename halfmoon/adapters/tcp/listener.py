@@ -89,7 +89,8 @@ class Listener:
         process is here wait for the next one."""
         self.newcomers = Newcomers(core.clock.mono_ms, limits.max_unauthenticated, limits.authentication_timeout_ms)
         self.tls: list[Tls] = []
-        self._connections: set[Accepted] = set()
+        self._connections: dict[Accepted, None] = {}
+        """In the order in which they came: so they are closed, too."""
         self._hosts: Counter[str] = Counter()
         """How many of them each address has."""
         self._listeners: list[asyncio.Server] = []
@@ -180,8 +181,8 @@ class Listener:
     def admit(self, accepted: Accepted, instead_of: Accepted | None = None) -> bool:
         """Take a new connection in, unless there are too many; or in the place of one that is counted already."""
         if instead_of is not None:
-            self._connections.discard(instead_of)
-            self._connections.add(accepted)
+            self._connections.pop(instead_of, None)
+            self._connections[accepted] = None
             return True
         limits, fit = self._limits, self.most_connections
         most = limits.max_connections
@@ -191,7 +192,7 @@ class Listener:
         of_host = limits.max_connections_per_ip
         if of_host is not None and self._hosts[host] >= of_host:
             return self._refuse(host, "max_connections_per_ip")
-        self._connections.add(accepted)
+        self._connections[accepted] = None
         self._hosts[host] += 1
         self.counters.accepted += 1
         self.counters.connections = len(self._connections)
@@ -219,7 +220,7 @@ class Listener:
     def leave(self, accepted: Accepted) -> None:
         if accepted not in self._connections:
             return
-        self._connections.discard(accepted)
+        self._connections.pop(accepted, None)
         host = accepted.peer_host
         self._hosts[host] -= 1
         if not self._hosts[host]:
