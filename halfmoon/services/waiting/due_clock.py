@@ -23,8 +23,10 @@ ROUNDING_MS = 2
 class DueClock:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._mono_ms = clock.mono_ms()
+        # The wall clock first, here and below: the process may stand still in between. The other way round, what is
+        # counted on from the two would be ahead by so much, and stay so.
         self._now_ms = clock.wall_ms()
+        self._mono_ms = clock.mono_ms()
 
     def begin(self, last_ms: int) -> None:
         """At a start: it was so late at least when the broker stopped (Unix ms)."""
@@ -32,7 +34,8 @@ class DueClock:
 
     def now_ms(self) -> int:
         """By which delays are kept: Unix ms, if the wall clock was never set back."""
-        mono_ms, wall_ms = self._clock.mono_ms(), self._clock.wall_ms()
+        wall_ms = self._clock.wall_ms()
+        mono_ms = self._clock.mono_ms()
         going_on_ms = self._now_ms + mono_ms - self._mono_ms
         if going_on_ms - wall_ms > ROUNDING_MS:
             self._now_ms = going_on_ms

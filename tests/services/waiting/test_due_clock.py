@@ -35,6 +35,30 @@ def test_what_is_rounded_off_does_not_bring_it_ahead() -> None:
         last_ms = now_ms
 
 
+def test_a_process_that_stands_still_between_the_two_clocks_is_not_ahead() -> None:
+    """A machine with more to do than it can may take a process its core at any moment."""
+
+    class Preempted(FineClock):
+        def wall_ms(self) -> int:
+            found = super().wall_ms()
+            self.now_us += dice.choice((0, 0, 0, 22_000))
+            return found
+
+        def mono_ms(self) -> int:
+            found = super().mono_ms()
+            self.now_us += dice.choice((0, 0, 0, 22_000))
+            return found
+
+    for seed in range(50):
+        dice = random.Random(seed)
+        clock = Preempted()
+        due_clock = DueClock(clock)
+        for _ in range(200):
+            clock.now_us += dice.choice((1, 300, 900, 5_000))
+            now_ms = due_clock.now_ms()
+            assert now_ms <= FineClock.wall_ms(clock) + 1
+
+
 def test_a_clock_that_is_set_back_is_not_followed() -> None:
     clock = FineClock()
     due_clock = DueClock(clock)
