@@ -201,8 +201,9 @@ class LateAnswer(Deferred):
             elif isinstance(why, AsksFirstError):
                 try:
                     yield why
-                except BrokerError:
-                    _holds_its_place(partition, records, core.clock.wall_ms())
+                except BrokerError as error:
+                    if error.fault is Fault.NOT_ENOUGH_REPLICAS:  # else it may not even be the producer
+                        _holds_its_place(partition, records, core.clock.wall_ms())
                     raise
             else:
                 yield why.load

@@ -366,3 +366,19 @@ def test_a_batch_is_not_the_first_while_one_before_it_is_to_be_sent_again(both: 
     assert [send(0), send(1)] == [0, 0]
     assert end(both.clients[0], 5, producer_id, epoch, name=X)[0] == 0
     assert both.partition(u, index).stable_offset == 3
+
+
+def test_who_is_not_the_producer_holds_no_place(both: Both) -> None:
+    """Its epoch would fence the one who is."""
+    _, producer_id, epoch = init(both.clients[0], name=X)
+    u: Topic = both.topic("u", SHARDS)
+    index = both.index_in(u, 1)
+    client = both.clients[1]
+    codes = []
+    for sent_epoch in (epoch + 5, epoch):
+        sent = bytes(transactional_batch(b"v", producer_id=producer_id, epoch=sent_epoch, sequence=0))
+        client.feed(client.encode(PRODUCE, 12, **fields((index, sent), topic="u", transactional_id=X)))
+        both.turn()
+        (answer,) = client.answers()
+        codes.append(int(results(answer)[0][1]))
+    assert codes == [OLD_EPOCH, 0]

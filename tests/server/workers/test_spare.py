@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import socket
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from halfmoon.server.workers.orders import MOST_FDS, Orders, receive, send
 from halfmoon.server.workers.plan import Plan
 from halfmoon.server.workers.spare import Spare
 from halfmoon.testing import Broker
+from tests.clients.polling import wait_for
 
 
 def orders(sockets: list[socket.socket]) -> Orders:
@@ -127,13 +127,6 @@ def test_it_ends_with_the_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
     assert waiting[0].process.returncode == 0
 
 
-def until(met: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + 30
-    while not met():
-        assert time.monotonic() < end_s
-        time.sleep(0.02)
-
-
 class Served:
     """A broker of two workers, whose processes can be looked at."""
 
@@ -161,7 +154,7 @@ class Served:
         """One of the workers; returns when there is another one in its place."""
         before = self.said("worker_started")
         os.kill(pid, signal.SIGKILL)
-        until(lambda: self.said("worker_started") > before)
+        wait_for(lambda: self.said("worker_started") > before)
 
     def retention_ms(self, node: int) -> int:
         """As a worker has it."""
@@ -174,11 +167,11 @@ def test_a_worker_that_dies_is_replaced_by_it() -> None:
     with Broker(workers=2) as broker:
         served = Served(broker)
         first = served.children()
-        until(lambda: len(served.children()) == 3)
+        wait_for(lambda: len(served.children()) == 3)
         (standing_by,) = served.children() - first
         assert len(served.admin.list_topics(timeout=10).brokers) == 2
         served.kill(min(first))
-        until(lambda: len(served.children()) == 3)
+        wait_for(lambda: len(served.children()) == 3)
         assert {*first, standing_by} - served.children() == {min(first)}
         assert len(served.admin.list_topics(timeout=10).brokers) == 2
 
@@ -191,12 +184,12 @@ def test_a_worker_that_is_started_again_has_the_settings_of_the_others() -> None
         text = served.config.read_text()
         served.config.write_text("listeners: {kafka: {bind: 127.0.0.1:1}, other: ")
         os.kill(served.pid, signal.SIGHUP)
-        until(lambda: served.said("reload_failed") == 2)
+        wait_for(lambda: served.said("reload_failed") == 2)
         served.kill(workers[0])
         assert served.retention_ms(1) == served.retention_ms(2) == 7 * 86_400_000
         served.config.write_text(text.replace('"7d"', '"9d"'))
         os.kill(served.pid, signal.SIGHUP)
-        until(lambda: served.said("reloaded") == 2)
+        wait_for(lambda: served.said("reloaded") == 2)
         served.config.write_text("nothing of the kind")
         served.kill(workers[1])
         assert served.retention_ms(1) == served.retention_ms(2) == 9 * 86_400_000
