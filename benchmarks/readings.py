@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import platform
@@ -27,6 +28,17 @@ def anonymous_mb(pid: int) -> float:
     """Memory that is the process's own: RssAnon. Mapped files (the log) are page cache, and not counted."""
     found = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     return int(found[1]) * 1024 / MB if found else 0.0
+
+
+def sockets(pid: int) -> set[str]:
+    """Inodes of the sockets that a process has open, those that it listens on among them. Raises FileNotFoundError."""
+    found = set()
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            target = str(each.readlink())
+            if target.startswith("socket:["):
+                found.add(target[8:-1])
+    return found
 
 
 def machine_cpu_s() -> tuple[float, float]:

@@ -51,15 +51,15 @@ class Pinned:
 
 def workers_of(pid: int) -> list[int]:
     """The processes of a broker's workers. One more stands by; it has no socket but the supervisor's."""
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return sorted(int(each) for each in found if _sockets(each) > 1)
+    found = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    return sorted(each for each in found if _sockets(each) > 1)
 
 
-def _sockets(pid: str) -> int:
+def _sockets(pid: int) -> int:
     try:
         if b"halfmoon.server.workers" not in Path(f"/proc/{pid}/cmdline").read_bytes():
             return 0  # it was forked a moment ago, and has everything of the supervisor's
-        return sum(str(fd.readlink()).startswith("socket:") for fd in Path(f"/proc/{pid}/fd").iterdir())
+        return len(readings.sockets(pid))
     except FileNotFoundError:
         return 0
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks import readings
 from tests.fuzz.peer import OPENED
 
 READY_TIMEOUT_S = 20.0
@@ -144,11 +145,7 @@ class BrokerProcess:
 
     def sockets(self) -> int:
         """How many it has open, those that it listens on among them."""
-        found = 0
-        for link in Path(f"/proc/{self.pid}/fd").iterdir():
-            with contextlib.suppress(OSError):  # closed meanwhile
-                found += str(link.readlink()).startswith("socket:")
-        return found
+        return len(readings.sockets(self.pid))
 
     def cpu_s(self) -> float:
         """Seconds of processor time used so far."""

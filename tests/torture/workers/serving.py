@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from benchmarks import readings
 from halfmoon.testing.workers import free_ports
 from tests.crash.serving import START_S, Serving, wait_until
 
@@ -45,7 +46,10 @@ class ServingWorkers(Serving):
         listening = _listening()
         found: dict[int, int] = {}
         for pid in _children(process.pid):
-            inodes = _sockets(pid)
+            try:
+                inodes = readings.sockets(pid)
+            except FileNotFoundError:
+                continue  # it has ended
             for worker in range(self.workers):
                 if listening.get(self._port + 1 + worker, "") in inodes:
                     found[worker] = pid
@@ -122,20 +126,4 @@ def _listening() -> dict[int, str]:
         fields = line.split()
         if fields[3] == LISTENS:
             found[int(fields[1].partition(":")[2], 16)] = fields[9]
-    return found
-
-
-def _sockets(pid: int) -> set[str]:
-    """Inodes of its sockets."""
-    found = set()
-    try:
-        for each in Path(f"/proc/{pid}/fd").iterdir():
-            try:
-                target = str(each.readlink())
-            except OSError:
-                continue
-            if target.startswith("socket:["):
-                found.add(target[8:-1])
-    except FileNotFoundError:
-        pass
     return found
