@@ -137,7 +137,6 @@ def _configure_log(settings: Settings, worker: int) -> None:
 
 def main(fd: int) -> int:
     gc.disable()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's goes to all; the supervisor says when to end
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the loop hears of it
     control = socket.socket(fileno=fd)
     _load_until_told(control)

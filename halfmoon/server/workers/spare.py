@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import socket
 import sys
 from typing import NamedTuple
@@ -26,12 +27,17 @@ class Spawned(NamedTuple):
 
 
 async def spawn() -> Spawned:
-    """Raises OSError."""
+    """Raises OSError. The process hears nothing of SIGINT, from its first instruction on: a terminal's goes to all, and
+    the supervisor says when to end."""
     ours, theirs = socket.socketpair()
     try:
         with theirs:
             command = [sys.executable, "-m", "halfmoon.server.workers", str(theirs.fileno())]
-            process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()])
+            signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))  # which is inherited
+            try:
+                process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()])
+            finally:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
     except BaseException:
         ours.close()
         raise

@@ -104,6 +104,21 @@ def test_one_stands_by_and_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     run(use, monkeypatch)
 
 
+def test_ctrl_c_is_left_to_the_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal's comes to all, also while a process still imports."""
+
+    async def use(found: Spare) -> None:
+        taken = await found.take()
+        os.kill(taken.process.pid, signal.SIGINT)
+        await asyncio.sleep(0.05)
+        os.kill(taken.process.pid, signal.SIGINT)
+        taken.control.close()
+        assert await asyncio.wait_for(taken.process.wait(), 20) == 0
+        assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    run(use, monkeypatch)
+
+
 def test_one_that_has_died_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     async def use(found: Spare) -> None:
         waiting = await there(found)
