@@ -36,6 +36,7 @@ from halfmoon.schema.shards import SHARED_CATALOG
 from halfmoon.server import admin_socket, authorizing, first_user
 from halfmoon.server.assembly import Node
 from halfmoon.server.auditing import TURN_S, Auditing
+from halfmoon.server.cleaning import CleaningProcess
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.descriptors import HELD_BACK, connections_that_fit, raise_limit
 from halfmoon.server.loop_lag import LoopLag
@@ -179,7 +180,8 @@ class App:
         self.loop_lag.start()
         self._undo.append(self.loop_lag.stop)
         self.plugin_host = Host(node, fs.root)
-        running = Running(node, fs, self.plugins, self.plugin_host, loop, turns, self._undo.append)
+        cleaning = CleaningProcess(fs.root, settings.log.cleaner.bytes_per_second)
+        running = Running(node, cleaning, self.plugins, self.plugin_host, loop, turns, self._undo.append)
         self.ticker, self.following, self.relaying = running.ticker, running.following, running.relaying
         kernel.administration.on_changed = self.plugins.topic_changed
         self._undo.append(self.plugins.stopping)

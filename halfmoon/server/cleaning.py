@@ -32,6 +32,8 @@ from halfmoon.services.cleaner.reading import SourceGoneError
 from halfmoon.services.cleaner.tasks import Output, Task
 
 NICE = 10
+LOOKS_S = 0.1
+"""Who waits for its turn looks so often whether it is stopped."""
 _LENGTH = struct.Struct("<I")
 _PR_SET_PDEATHSIG = 1
 
@@ -91,15 +93,26 @@ class CleaningProcess:
     """`run` is what `Cleaner.execute` wants: call it, and what it returns, in one thread. `stop` may be called in
     another."""
 
-    def __init__(self, root: Path, bytes_per_second: int | None) -> None:
-        self._root = root
+    def __init__(self, root: Path, bytes_per_second: int | None, one_by_one: threading.Lock | None = None) -> None:
+        """Those that have the same lock work one after the other."""
+        self._root = root.absolute()
         self._bytes_per_second = bytes_per_second or 0
+        self._one_by_one = one_by_one or threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._stopped = False
 
     def run(self, task: Task) -> Iterator[Output]:
         """Raises CleaningError, SourceGoneError, OSError. When it is stopped it ends without more outputs."""
+        while not self._one_by_one.acquire(timeout=LOOKS_S):
+            if self._stopped:
+                return
+        try:
+            yield from self._run(task)
+        finally:
+            self._one_by_one.release()
+
+    def _run(self, task: Task) -> Iterator[Output]:
         arguments = command(self._root, self._bytes_per_second, os.getpid())
         with self._lock:
             if self._stopped:

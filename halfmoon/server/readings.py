@@ -146,6 +146,8 @@ def _read_process(app: App, kernel: Kernel, readings: Readings) -> None:
     address = app.settings.listeners.kafka.advertise or app.kafka_address
     put("kafka_broker_info", 1, node_id, str(address))
     put("halfmoon_disk_free_bytes", kernel.fs.free_bytes())
+    put("halfmoon_fetch_buffer_bytes", kernel.fetch_buffers.in_use_bytes)
+    put("halfmoon_fetch_buffer_waits_total", kernel.fetch_buffers.waited)
     readings.put_histogram("halfmoon_loop_lag_seconds", app.loop_lag.durations)
     for cause, longest in app.turns.longest().items():
         put("halfmoon_loop_longest_turn_cpu_seconds", longest.cpu_s, cause)
@@ -205,8 +207,6 @@ def _read_log(kernel: Kernel, readings: Readings) -> None:
     put("halfmoon_disk_compacted_segments", len(kernel.clean_files))
     put("halfmoon_disk_low", log.low_disk)
     put("halfmoon_cold_reads_total", kernel.reader.cold_reads)
-    put("halfmoon_fetch_buffer_bytes", kernel.fetch_buffers.in_use_bytes)
-    put("halfmoon_fetch_buffer_waits_total", kernel.fetch_buffers.waited)
     put("halfmoon_start_offset_moves_total", kernel.housekeeping.start_offset_moves)
     for fault, count in kernel.refused_batches.items():
         put("halfmoon_refused_batches_total", count, fault.name)

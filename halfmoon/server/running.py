@@ -82,7 +82,7 @@ class Running:
     def __init__(
         self,
         node: Node,
-        fs: OsFileSystem,
+        cleaning: CleaningProcess,
         plugins: Plugins,
         host: Host,
         loop: asyncio.AbstractEventLoop,
@@ -104,7 +104,6 @@ class Running:
         self.ticker = Ticker(kernel, loop, turns)
         self.ticker.start()
         on_stop(self.ticker.stop)
-        cleaning = CleaningProcess(fs.root.absolute(), kernel.settings.log.cleaner.bytes_per_second)
         node.cleaner.execute = cleaning.run
         on_stop(cleaning.stop)
         watch = plugins.errors.watch

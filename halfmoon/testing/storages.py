@@ -22,7 +22,7 @@ from halfmoon.core.storage.fetch_buffers import FetchBuffers
 from halfmoon.core.storage.files import Buffer, File, FileSystem, Mapping
 from halfmoon.core.storage.frame_reading import WholeFrame
 from halfmoon.core.storage.log_files import FOLDER
-from halfmoon.core.storage.reading import Reader, first
+from halfmoon.core.storage.reading import ColdBlocks, Reader, first
 from halfmoon.core.storage.storage import Frames, MakeStorage, Place, Read
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class LateStorage:
         log = settings.log
         self.log = _LateLog(_LateFiles(fs), log.segment_bytes, log.low_disk_bytes)
         buffers = FetchBuffers(settings.limits.fetch_buffer_bytes)
-        self.reader = LateReader(self.log, log.hot_bytes, log.cold_bytes, buffers)
+        self.reader = LateReader(self.log, log.hot_bytes, ColdBlocks(log.cold_bytes), buffers)
         self.reader.pause_s = pause_s
         self.reader.strict = strict
 
@@ -71,7 +71,7 @@ class FailingStorage:
     def __init__(self, fs: FileSystem, settings: Settings, dice: random.Random, share: float) -> None:
         log = settings.log
         self.log = CommitLog(fs, log.segment_bytes, log.low_disk_bytes)
-        self.reader = FailingReader(self.log, log.hot_bytes, log.cold_bytes)
+        self.reader = FailingReader(self.log, log.hot_bytes, ColdBlocks(log.cold_bytes))
         self.reader.dice = dice
         self.reader.share = share
 
@@ -124,10 +124,8 @@ class FailingReader(Reader):
     dice: random.Random
     share: float
 
-    def __init__(
-        self, log: CommitLog, hot_bytes: int, cold_bytes: int | None = None, buffers: FetchBuffers | None = None
-    ) -> None:
-        super().__init__(log, hot_bytes, cold_bytes, buffers)
+    def __init__(self, log: CommitLog, hot_bytes: int, cold_blocks: ColdBlocks) -> None:
+        super().__init__(log, hot_bytes, cold_blocks)
         self.failed = 0
         """So many loads have failed."""
 

@@ -118,14 +118,14 @@ def lengths_in_records() -> Iterator[bytes]:
             yield _bomb(0, encode_uvarint(2 * len(record)) + record, 1)
 
 
-def produce(batch: bytes, topic: str = "fuzz-bombs", acks: int = 1) -> bytes:
+def produce(batch: bytes, topic: str = "fuzz-bombs", acks: int = 1, partition: int = 0) -> bytes:
     """Produce 7 of one batch, whatever its bytes."""
     name = topic.encode()
     return (
         header(PRODUCE, 7)
         + struct.pack(">hhii", -1, acks, 1000, 1)
         + struct.pack(">h", len(name)) + name
-        + struct.pack(">iii", 1, 0, len(batch)) + batch
+        + struct.pack(">iii", 1, partition, len(batch)) + batch
     )  # fmt: skip
 
 

@@ -20,7 +20,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
     """`start(max_connections=3)` → a running broker with these limits, and metrics; with RocketMQ's ports if asked."""
     with ExitStack() as stack:
 
-        def start(*, log: dict[str, Any] | None = None, rocketmq: bool = False, **limits: Any) -> BrokerProcess:
+        def start(
+            *, log: dict[str, Any] | None = None, rocketmq: bool = False, workers: int | None = None, **limits: Any
+        ) -> BrokerProcess:
             listeners: dict[str, Any] = {"http": {"bind": "127.0.0.1:0"}}
             if rocketmq:
                 listeners["rocketmq"] = {"bind": "127.0.0.1:0", "namesrv": "127.0.0.1:0"}
@@ -30,6 +32,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
                     log={"segment_bytes": "16MiB", "flush": "interval", **(log or {})},
                     listeners=listeners,
                     limits=limits,
+                    workers={"count": workers},
                 )
             )
 

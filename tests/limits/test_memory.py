@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 import urllib.request
 from pathlib import Path
 
@@ -23,9 +24,9 @@ CONSUMERS_MIB = 40
 """What a thousand idle long-polling consumers may cost."""
 
 
-def fetch(*topics: str, max_wait_ms: int = 60_000, max_bytes: int = 50 * MIB) -> dict[str, object]:
+def fetch(*topics: str, max_wait_ms: int = 60_000, max_bytes: int = 50 * MIB, partition: int = 0) -> dict[str, object]:
     topic = FetchRequest.FetchTopic
-    part = topic.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=max_bytes)
+    part = topic.FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=max_bytes)
     return {
         "replica_id": -1, "max_wait_ms": max_wait_ms, "min_bytes": 1, "max_bytes": max_bytes, "isolation_level": 0,
         "session_id": 0, "session_epoch": -1, "topics": [topic(topic=name, partitions=[part]) for name in topics],
@@ -60,7 +61,7 @@ def parked(broker: BrokerProcess) -> int:
 def gauge(broker: BrokerProcess, name: str) -> float:
     with urllib.request.urlopen(f"http://{broker.http}/metrics", timeout=5) as answer:
         for line in answer.read().decode().splitlines():
-            if line.startswith(f"{name} "):
+            if line.startswith((f"{name} ", f'{name}{{worker="0"}} ')):
                 return float(line.split()[1])
     raise AssertionError(f"no metric {name}")
 
@@ -118,7 +119,7 @@ READERS = 30
 
 def leave_memory(folder: Path) -> None:
     """What the log's files hold is on the disk only from now on."""
-    for path in (folder / "data" / "log").iterdir():
+    for path in (folder / "data").glob("**/log/*"):
         with path.open("rb+") as file:
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -160,6 +161,32 @@ def test_readers_of_old_data_that_take_nothing(old_data):
         peer.close()
     eventually(lambda: gauge(broker, "halfmoon_fetch_buffer_bytes") == 0)
     canary.stop()
+    broker.check()
+
+
+SHARDS = 16
+
+
+def test_the_shards_of_a_process_share_that_memory(start, tmp_path):
+    """Each of sixteen connections asks another shard for 12 MiB, and reads nothing."""
+    broker = start(log={"segment_bytes": "16MiB", "hot_bytes": 0}, fetch_buffer_bytes="32MiB", workers=1)
+    with Peer(broker.address) as peer:
+        create_topic(peer, "old", SHARDS, max_message_bytes=str(12 * MIB))
+        for partition in range(SHARDS):
+            batch = build_batch([(None, os.urandom(12 * MIB - 200), 0, ())])
+            peer.send(framed(produce(batch, "old", partition=partition)))
+            assert error_of(peer) == 0
+    leave_memory(tmp_path)
+    peers = [Peer(broker.address, receive_bytes=4096) for _ in range(SHARDS)]
+    for partition, peer in enumerate(peers):
+        peer.send(peer.request(1, 11, **fetch("old", partition=partition)))
+    eventually(lambda: gauge(broker, "halfmoon_fetch_buffer_waits_total") > 0)
+    for _ in range(20):
+        assert gauge(broker, "halfmoon_fetch_buffer_bytes") <= 32 * MIB
+        time.sleep(0.05)
+    for peer in peers:
+        peer.close()
+    eventually(lambda: gauge(broker, "halfmoon_fetch_buffer_bytes") == 0)
     broker.check()
 
 

@@ -8,13 +8,16 @@ import random
 import struct
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from halfmoon.core.storage.files import OsFileSystem
+from halfmoon.errors import StorageError
 from halfmoon.server.cleaning import CleaningError, CleaningProcess, Pace, command
 from halfmoon.services.cleaner import cleaning
 from halfmoon.services.cleaner.reading import SourceGoneError
@@ -114,6 +117,50 @@ def many_files(root: Path) -> bytes:
     broker.close()
     message = msgspec.msgpack.encode(tasks[0])
     return struct.pack("<I", len(message)) + message
+
+
+def task_of(root: Path) -> Task:
+    return msgspec.msgpack.decode(many_files(root)[4:], type=Task)
+
+
+def test_those_with_the_same_lock_work_one_after_the_other(tmp_path: Path) -> None:
+    one_by_one = threading.Lock()
+    tasks = [task_of(tmp_path / name) for name in "ab"]
+    first, second, third = (CleaningProcess(tmp_path / name, None, one_by_one) for name in "aba")
+    outputs = first.run(tasks[0])
+    assert next(outputs)
+    with ThreadPoolExecutor(2) as threads:
+        waiting = threads.submit(lambda: list(second.run(tasks[1])))
+        stopped = threads.submit(lambda: list(third.run(tasks[0])))
+        third.stop()
+        assert stopped.result(10) == [], "who waits can be stopped"
+        time.sleep(0.2)
+        assert second._child is None
+        assert first._child is not None
+        outputs.close()  # type: ignore[attr-defined]
+        assert len(waiting.result(30)) > 1
+    assert not one_by_one.locked()
+
+
+def test_a_broken_log_is_not_cleaned_and_keeps_nobody_waiting(tmp_path: Path) -> None:
+    clock, fs = VirtualClock(), OsFileSystem(tmp_path)
+    broker = open_broker(fs, clock)
+    one_by_one = threading.Lock()
+    broker.cleaner.execute = CleaningProcess(fs.root, None, one_by_one).run
+    broker.create_topic("t", 1, COMPACT)
+    for at in range(60):
+        put(broker, "t", (b"%d" % at, b"x" * 3000))
+    seal(broker)
+    clock.now_ms += 15_000
+    broker.housekeeping.turn()
+    job = cleaning_job(broker)
+    assert job is not None
+    job.done(job.run())
+    assert one_by_one.locked(), "it is in the midst of it"
+    broker.log.failed = StorageError("as if the disk were gone")
+    broker.housekeeping.turn()
+    assert not one_by_one.locked()
+    assert cleaning_job(broker) is None
 
 
 def test_no_file_is_begun_before_the_broker_says_so(tmp_path: Path) -> None:

@@ -2,24 +2,48 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from halfmoon.config.settings import Settings
 from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.fetch_buffers import FetchBuffers
 from halfmoon.core.storage.files import FileSystem
-from halfmoon.core.storage.reading import Reader
+from halfmoon.core.storage.reading import ColdBlocks, Reader
+from halfmoon.core.storage.storage import MakeStorage
+
+
+class _Memory(NamedTuple):
+    """What the reads of a process may take."""
+
+    hot_bytes: int
+    """Of each log."""
+    cold_blocks: ColdBlocks
+    buffers: FetchBuffers
 
 
 class LocalStorage:
     """See core/storage/storage.Storage."""
 
-    def __init__(self, fs: FileSystem, settings: Settings, *, one_of_many: bool = False) -> None:
-        """`one_of_many`: as of CommitLog."""
-        log = settings.log
+    def __init__(self, fs: FileSystem, settings: Settings, memory: _Memory | None = None) -> None:
+        """`memory`: of many logs; None where there is one."""
+        log, one_of_many = settings.log, memory is not None
+        memory = memory or _memory(settings, 1, 1)
         self.log = CommitLog(fs, log.segment_bytes, log.low_disk_bytes, one_of_many=one_of_many)
-        buffers = FetchBuffers(settings.limits.fetch_buffer_bytes)
-        self.reader = Reader(self.log, log.hot_bytes, log.cold_bytes, buffers)
+        self.reader = Reader(self.log, memory.hot_bytes, memory.cold_blocks, memory.buffers)
 
 
-def shard_storage(fs: FileSystem, settings: Settings) -> LocalStorage:
-    """The same for one of the shards of a data directory."""
-    return LocalStorage(fs, settings, one_of_many=True)
+def shard_storage(settings: Settings, shards: int, processes: int = 1) -> MakeStorage:
+    """Makes the engines of one process's shards, which share its memory. `shards`: so many there are, in all of the
+    `processes`."""
+    memory = _memory(settings, shards, processes)
+
+    def make(fs: FileSystem, settings: Settings) -> LocalStorage:
+        return LocalStorage(fs, settings, memory)
+
+    return make
+
+
+def _memory(settings: Settings, logs: int, processes: int) -> _Memory:
+    log = settings.log
+    buffers = FetchBuffers(settings.limits.fetch_buffer_bytes)
+    return _Memory(log.hot_bytes // logs, ColdBlocks(log.cold_bytes, processes), buffers)

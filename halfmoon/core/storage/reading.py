@@ -119,59 +119,46 @@ def _private(size: int) -> memoryview:
 
 
 class ColdBlocks:
-    """Where cold reads have been, in blocks of the log. What nobody has read for the longest time goes first."""
+    """Where cold reads have been, in blocks of the logs of one process. What nobody has read for the longest time goes
+    first."""
 
-    def __init__(self, log: CommitLog, hot_bytes: int, limit_bytes: int | None) -> None:
-        """No `limit_bytes`: a share of the memory."""
-        self._log = log
-        self._hot_bytes = hot_bytes
+    def __init__(self, limit_bytes: int | None = None, processes: int = 1) -> None:
+        """No `limit_bytes`: a share of the memory. `processes`: so many have the same limit, and share it."""
         self._limit_bytes = limit_bytes
-        self._numbers: OrderedDict[int, None] = OrderedDict()
+        self._processes = processes
+        self._read: OrderedDict[tuple[Reader, int], None] = OrderedDict()
 
-    def add(self, stretches: Sequence[Stretch]) -> list[Stretch]:
+    def add(self, reader: Reader, stretches: Sequence[Stretch], memory_bytes: Callable[[], int]) -> list[Stretch]:
         """These are being read from the disk. Returns what is to be forgotten once they are."""
         if self._limit_bytes is None:
-            self._limit_bytes = self._log.fs.memory_bytes() // COLD_SHARE
-        numbers = self._numbers
+            self._limit_bytes = memory_bytes() // COLD_SHARE
+        read = self._read
         for stretch in stretches:
             for number in range(stretch.start // BLOCK_BYTES, (stretch.end - 1) // BLOCK_BYTES + 1):
-                numbers[number] = None
-                numbers.move_to_end(number)
+                read[reader, number] = None
+                read.move_to_end((reader, number))
         forgotten: list[Stretch] = []
-        while len(numbers) * BLOCK_BYTES > self._limit_bytes:
-            (number, _) = numbers.popitem(last=False)
-            forgotten += self._stretches(number * BLOCK_BYTES, (number + 1) * BLOCK_BYTES)
+        while len(read) * BLOCK_BYTES > self._limit_bytes // self._processes:
+            (of, number), _ = read.popitem(last=False)
+            forgotten += of.cold_stretches(number * BLOCK_BYTES, (number + 1) * BLOCK_BYTES)
         return forgotten
-
-    def _stretches(self, start: int, end: int) -> Iterator[Stretch]:
-        """A block may lie in several segments, have expired, or reach into what is read from the mapped files."""
-        log = self._log
-        if start >= CLEAN_BASE:
-            for segment in log.cleaned:
-                low, high = max(start, segment.start), min(end, segment.end)
-                if low < high:
-                    yield Stretch(segment, low, high, [], segment.view[:0])
-            return
-        start = max(start, log.start)
-        end = min(end, log.end - self._hot_bytes)
-        while start < end:
-            segment = log.segment_at(start)
-            stop = min(end, segment.end)
-            yield Stretch(segment, start, stop, [], segment.view[:0])
-            start = stop
 
 
 class Reader:
     """Reads batches; counts what it had to leave to a thread."""
 
     def __init__(
-        self, log: CommitLog, hot_bytes: int, cold_bytes: int | None = None, buffers: FetchBuffers | None = None
+        self,
+        log: CommitLog,
+        hot_bytes: int,
+        cold_blocks: ColdBlocks | None = None,
+        buffers: FetchBuffers | None = None,
     ) -> None:
-        """`cold_bytes`: what cold reads may leave in the page cache; None is a share of the memory. `buffers` gives the
-        memory that `read` needs; None is one without a limit."""
+        """`cold_blocks` keeps to a limit what cold reads leave in the page cache; None is one of its own. `buffers`
+        gives the memory that `read` needs; None is one without a limit."""
         self._log = log
         self._hot_bytes = hot_bytes
-        self._cold_blocks = ColdBlocks(log, hot_bytes, cold_bytes)
+        self._cold_blocks = cold_blocks or ColdBlocks()
         self.buffers = buffers or FetchBuffers(1 << 62)
         self.cold_reads = 0
         self._careful_bytes = 0
@@ -213,7 +200,7 @@ class Reader:
         return slices
 
     def _cold(self, stretches: list[Stretch]) -> Callable[[], list[memoryview]]:
-        forgotten = self._cold_blocks.add(stretches)
+        forgotten = self._cold_blocks.add(self, stretches, self._log.fs.memory_bytes)
 
         def load() -> list[memoryview]:
             pieces = _load(stretches, self.buffers.take)
@@ -246,6 +233,24 @@ class Reader:
                 segment = self._log.segment_at(position)
                 found.append(Stretch(segment, position, position + length, [(position, length)], segment.view[:0]))
         return found
+
+    def cold_stretches(self, start: int, end: int) -> Iterator[Stretch]:
+        """What there is of a block. It may lie in several segments, have expired, or reach into what is read from the
+        mapped files."""
+        log = self._log
+        if start >= CLEAN_BASE:
+            for segment in log.cleaned:
+                low, high = max(start, segment.start), min(end, segment.end)
+                if low < high:
+                    yield Stretch(segment, low, high, [], segment.view[:0])
+            return
+        start = max(start, log.start)
+        end = min(end, log.end - self._hot_bytes)
+        while start < end:
+            segment = log.segment_at(start)
+            stop = min(end, segment.end)
+            yield Stretch(segment, start, stop, [], segment.view[:0])
+            start = stop
 
     def load(self, places: Sequence[Place]) -> Callable[[], list[memoryview]]:
         """A function for a thread: what stands at these places. It raises OSError."""

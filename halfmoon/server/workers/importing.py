@@ -289,7 +289,7 @@ class _Import:
         with _translated():
             self._divide(Kernel(
                 fs, settings, self._clock, os.urandom, logger=_quiet, topic_configs=self._table,
-                storage=shard_storage,
+                storage=shard_storage(settings, self._shards),
             ), number, end, division)  # fmt: skip
         fs.sync_directory("")
         self._fs.sync_directory(MADE)

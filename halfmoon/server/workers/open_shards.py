@@ -98,13 +98,14 @@ class OpenShards:
         self.wanted = WantedTopics(plan.shards)
         self.file_systems: dict[int, OsFileSystem] = {}
         self.nodes: dict[int, Node] = {}
+        storage = shard_storage(settings, plan.shards, len(members))
         for number in plan.owned():
             fs = self.file_systems[number] = OsFileSystem(plan.shard_folder(number))
             fs.lock()
             on_stop(fs.unlock)
             node = self.nodes[number] = Node(
                 fs, settings, self.clock, os.urandom, off=off, more_topic_configs=more_topic_configs,
-                storage=shard_storage, shard=self._shard(number), common=self.common,
+                storage=storage, shard=self._shard(number), common=self.common,
             )  # fmt: skip
             node.transactions.use(TransactionShards(number, plan.shards, self.shared, asking))
             open_node(node, fs, on_stop)

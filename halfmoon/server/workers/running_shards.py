@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from halfmoon.core.timers import Timers
 from halfmoon.hooks.plugins import Plugins, load_plugins
 from halfmoon.plugins import BUILT_IN
+from halfmoon.server.cleaning import CleaningProcess
 from halfmoon.server.deadlines import Deadlines
 from halfmoon.server.running import OnStop, Part, Running, ask_policies
 from halfmoon.server.waking import wake_in_turns
@@ -61,11 +63,14 @@ class RunningShards:
         await self._driver.change(partial(shards.started, unset_configs, make))
         counts: Counter[tuple[str, str]] = Counter()
         hosts: dict[int, ShardHost] = {}
+        # Of all workers together no more than of one process: a compaction takes a core, and memory for its keys.
+        rate, one_by_one = self._settings.log.cleaner.bytes_per_second, threading.Lock()
         for number, node in shards.nodes.items():
             of_shard = load_plugins(self._settings, BUILT_IN)
             fs = shards.file_systems[number]
             hosts[number] = ShardHost(node, fs.root, shards.wanted, counts)
-            self._running[number] = Running(node, fs, of_shard, hosts[number], loop, self._turns, on_stop)
+            cleaning = CleaningProcess(fs.root, rate and max(1, rate // shards.plan.workers), one_by_one)
+            self._running[number] = Running(node, cleaning, of_shard, hosts[number], loop, self._turns, on_stop)
         front.administration.use(front.features.all)
         deadlines.start()
         on_stop(deadlines.stop)

@@ -106,6 +106,8 @@ class Cleaner:
 
     def turn(self) -> None:
         """The clock's turn, every few seconds."""
+        if self._log.failed is not None and not self._busy:
+            self._end()  # others may wait for their turn
         now_ms = self._clock.mono_ms()
         if now_ms >= self._due_ms:
             self._due_ms = now_ms + self.interval_ms

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from halfmoon.config.settings import LimitSettings, Settings
 from halfmoon.core.records.batch_header import BatchHeader, parse_header
 from halfmoon.core.storage import reading
 from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.fetch_buffers import FetchBuffers
-from halfmoon.core.storage.reading import Reader
+from halfmoon.core.storage.local import LocalStorage, shard_storage
+from halfmoon.core.storage.reading import ColdBlocks, Reader
 from halfmoon.core.storage.storage import Place, Read
 from halfmoon.errors import BrokerError
 from halfmoon.testing.faulty_files import FaultyFileSystem, FaultyMapping
@@ -105,7 +109,7 @@ class ColdReading:
     def __init__(self, fs: FaultyFileSystem, log: CommitLog, cold_bytes: int | None, hot_bytes: int = 0) -> None:
         fs.cold = True
         self.fs = fs
-        self.reader = Reader(log, hot_bytes, cold_bytes)
+        self.reader = Reader(log, hot_bytes, ColdBlocks(cold_bytes))
 
     def forgotten(self, *places: Place) -> list[tuple[int, int]]:
         self.fs.forgotten.clear()
@@ -146,6 +150,35 @@ def test_without_a_limit_it_is_a_quarter_of_the_memory(fs: FaultyFileSystem, log
     cold = ColdReading(fs, log, None)
     assert cold.forgotten(at(places, block, 0)) == []
     assert cold.forgotten(at(places, block, 1)) == [(0, block)]
+
+
+def test_logs_of_one_process_share_the_limit(block: int) -> None:
+    """And the processes of one broker share it, too."""
+    shared = ColdBlocks(4 * block, processes=2)
+    logs = []
+    for _ in range(2):
+        fs = FaultyFileSystem(random.Random(1))
+        log = open_log(fs)
+        places = written(log, *[900] * 60)
+        logs.append((places, ColdReading(fs, log, None)))
+        logs[-1][1].reader = Reader(log, 0, shared)
+    (first_places, first), (second_places, second) = logs
+    assert first.forgotten(at(first_places, block, 0)) == []
+    assert second.forgotten(at(second_places, block, 3)) == []
+    assert second.forgotten(at(second_places, block, 1)) == []
+    assert first.fs.forgotten == [(0, block)], "what was read longest ago goes, whichever log it is of"
+    assert first.forgotten(at(first_places, block, 2)) == []
+    assert second.fs.forgotten == [(3 * block, 4 * block)]
+
+
+def test_shards_of_one_process_share_its_memory(fs: FaultyFileSystem) -> None:
+    settings = Settings(limits=LimitSettings(fetch_buffer_bytes=50_000))
+    make = shard_storage(settings, shards=16)
+    first, second = make(fs, settings), make(FaultyFileSystem(random.Random(2)), settings)
+    assert first.reader.buffers is second.reader.buffers
+    assert first.reader.buffers.limit_bytes == 50_000
+    alone = LocalStorage(FaultyFileSystem(random.Random(3)), settings)
+    assert alone.reader.buffers is not first.reader.buffers
 
 
 def test_what_is_forgotten_may_lie_in_two_segments_or_have_expired(

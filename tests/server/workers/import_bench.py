@@ -102,6 +102,7 @@ class Shards:
         store.close()
         self.hold = HoldService(self.settings.hold)
         self.owners = ShardOwners(self.shared, [ME], 0, shards)
+        self._storage = shard_storage(self.settings, shards)
         self.nodes = {number: self._open(shard_folder(folder, number), number) for number in range(shards)}
         for number, node in self.nodes.items():
             self.shared.apply(control.ShardStarted(number, node.generation))
@@ -110,7 +111,7 @@ class Shards:
         identity = Identity(1, self.cluster.id, ME.node_id)
         shard = Shard(number, identity, self.owners, self.hold, Live(self.settings))
         node = BareNode(
-            OsFileSystem(folder), self.settings, self.clock, os.urandom, storage=shard_storage, shard=shard
+            OsFileSystem(folder), self.settings, self.clock, os.urandom, storage=self._storage, shard=shard
         )  # fmt: skip
         node.open()
         plugins = _Plugins()
