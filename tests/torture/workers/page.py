@@ -1,0 +1,145 @@
+"""docs/torture-workers.md from what runs came to: `python -m tests.torture.workers.page RESULTS…`."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median, quantiles
+
+import msgspec
+
+from benchmarks import readings
+from tests.torture.workers.run import REOPENED, Outcome
+
+PAGE = Path(__file__).parents[3] / "docs" / "torture-workers.md"
+
+TRIED = {
+    "feed.acked": "records of idempotent producers, acknowledged",
+    "plain.acked": "records of producers that are not idempotent, acknowledged",
+    "bank.committed": "transactions over several partitions, committed",
+    "bank.aborted": "the same, aborted",
+    "pipe.piped": "transactions that read, process and write",
+    "read.got": "records that consumer groups read",
+    "shared.got": "records that groups of the new protocol (KIP-848) read",
+    "share.accepted": "records that share groups acknowledged",
+    "share.released": "records that they gave back",
+    "later.acked": "delayed messages",
+    "outbox.decided": "half messages whose producer decided",
+    "answers.decided": "half messages decided by a check-back",
+    "nack.nacked": "records that a consumer sent back to be redelivered",
+    "rsend.stored": "messages of RocketMQ's producers",
+    "rtake.took": "messages that RocketMQ's consumers took",
+}
+"""Operation → what it is. By these the oracle goes."""
+
+FAULTS = {
+    "kill": "kill −9 of one worker, or of two at a time",
+    "crash": "kill −9 of all processes",
+    "pause": "a worker stopped for some seconds (SIGSTOP)",
+    "restart": "stopped in order, and started with another number of workers",
+    "client": "kill −9 of a client",
+}
+
+ABOUT = f"""\
+# Workers that are killed
+
+Written by `python -m tests.torture.workers.page RESULTS`; not by hand. `make torture-workers SEEDS=100` starts one
+broker of two to five [workers](workers.md) after the other, with clients of all kinds. Each client notes what it asks
+and what it is told. For 45 seconds workers are killed, paused and restarted at random; the seed says which and when.
+Then everything is read back, with {REOPENED[0]}, {REOPENED[1]} and {REOPENED[2]} workers after each other, and
+compared with the notes:
+
+- What was acknowledged is there once, at the offset that was told, in the order of its producer. What a client does not
+  know the outcome of is there once at most. Idempotent producers and transactions never write twice.
+- `read_committed` shows whole transactions, and none that was aborted. Progress that a transaction committed is that of
+  its records.
+- Committed offsets never go back. Every record of a group is read; share groups settle each record once.
+- Delayed messages come once, and not early. Half messages are delivered if and only if they were committed.
+- No client that keeps the rules is told that something was forgotten (`OUT_OF_ORDER_SEQUENCE_NUMBER`,
+  `INVALID_TXN_STATE`, …).
+"""
+
+
+def text(outcomes: Sequence[Outcome], where: str) -> str:
+    hours = sum(each.seconds for each in outcomes) / 3600
+    failed = [each.seed for each in outcomes if each.violations]
+    found = "**none** lost, doubled or out of order" if not failed else f"violations with {_seeds(failed)}"
+    flush = Counter(each.flush for each in outcomes)
+    lines = [
+        ABOUT,
+        f"{len(outcomes)} runs, {hours:.1f} hours in all, {_seeds([each.seed for each in outcomes])}: {found}. "
+        f"{flush['sync']} had `flush: sync`, {flush['interval']} `interval`; "
+        f"{sum(each.rocketmq for each in outcomes)} had RocketMQ's clients, too.",
+        "",
+        *_table(("fault", "times"), _named(FAULTS, [each.faults for each in outcomes])),
+        "",
+        f"{sum(each.in_flight for each in outcomes):,} of the killed workers had requests that they had not answered.",
+        "",
+        *_table(("what clients did", "times"), _named(TRIED, [each.operations for each in outcomes])),
+        "",
+        "How long a record waited that was sent to a partition of a killed worker, or just then to another's: the "
+        "longest of each kill.",
+        "",
+        "| | kills | median, ms | 90 %, ms | longest, ms |",
+        "|---|--:|--:|--:|--:|",
+        _waits("the killed worker's", [ms for each in outcomes for ms in each.killed_ms]),
+        _waits("another worker's", [ms for each in outcomes for ms in each.others_ms]),
+        "",
+        "Broker, clients and the oracle shared two cores, and two runs ran at a time. [docs/workers.md](workers.md) "
+        "has the waits of a quiet machine.",
+        "",
+        f"{where}.",
+        "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _named(names: dict[str, str], counts: Sequence[dict[str, int]]) -> list[tuple[str, str]]:
+    found: Counter[str] = Counter()
+    for each in counts:
+        found.update(each)
+    return [(what, f"{found[name]:,}") for name, what in names.items() if found[name]]
+
+
+def _table(head: tuple[str, str], rows: Sequence[tuple[str, str]]) -> list[str]:
+    return [f"| {head[0]} | {head[1]} |", "|---|--:|", *(f"| {what} | {count} |" for what, count in rows)]
+
+
+def _waits(whose: str, ms: Sequence[float]) -> str:
+    if len(ms) < 2:
+        return f"| {whose} | {len(ms)} | | | |"
+    high = quantiles(ms, n=10, method="inclusive")[-1]
+    return f"| {whose} | {len(ms)} | {median(ms):,.0f} | {high:,.0f} | {max(ms):,.0f} |"
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    """`seeds 1–3, 7`."""
+    runs: list[list[int]] = []
+    for seed in sorted(seeds):
+        if runs and seed == runs[-1][1] + 1:
+            runs[-1][1] = seed
+        else:
+            runs.append([seed, seed])
+    named = ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in runs)
+    return f"seed{'s' * (len(seeds) > 1)} {named}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.torture.workers.page", description=__doc__)
+    parser.add_argument("results", type=Path, nargs="+", help="what `make torture-workers` has written")
+    parser.add_argument("--page", type=Path, default=PAGE)
+    given = parser.parse_args()
+    decoder = msgspec.json.Decoder(Outcome)
+    outcomes = [outcome for path in given.results for outcome in decoder.decode_lines(path.read_bytes())]
+    machine = readings.machine()
+    facts = ", ".join(f"{name} {machine[name]}" for name in ("processor", "memory", "system", "Python", "halfmoon"))
+    given.page.write_text(text(outcomes, f"Measured on {datetime.date.today()}; {facts}"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
