@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
 from halfmoon.kafka import Nack, TransactionalOutbox, attempts
 from tests.torture import worker
@@ -58,6 +58,12 @@ def _told(note: History, value: str) -> Callable[[object, Message], None]:
     return told
 
 
+class NeverBegunError(Exception):
+    """A coordinator knows nothing of the transaction that is aborted, and no record of it came to a broker: librdkafka
+    also ends what it only meant to begin, where its AddPartitionsToTxn got lost and its records have become too old.
+    Kafka, too, answers INVALID_TXN_STATE to an end without a beginning, and librdkafka's producer is done for."""
+
+
 def bank(servers: str, name: str, note: History) -> None:
     """Transactions of a few records each, in several partitions; each fourth is aborted."""
     producer = Producer(
@@ -68,6 +74,21 @@ def bank(servers: str, name: str, note: History) -> None:
     )  # fmt: skip
     producer.init_transactions(SEND_S)
     number = 0
+    delivered: list[int] = []
+    """Transactions, for each record that came to a broker."""
+
+    def abort() -> None:
+        try:
+            _insist(lambda: producer.abort_transaction(SEND_S))
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.INVALID_TXN_STATE and number not in delivered:
+                raise NeverBegunError("nothing of it came to a broker") from None
+            raise
+
+    def told(error: object, message: Message) -> None:
+        if not error:
+            delivered.append(int(bytes(message.value() or b"").split(b"/")[1]))
+
     while not ENDING.wait(0.05):
         transaction = f"{name}.{os.getpid()}/{number}"
         indexes = random.sample(range(TOPICS[ACCOUNTS]), random.randint(1, 4))
@@ -75,10 +96,10 @@ def bank(servers: str, name: str, note: History) -> None:
         producer.begin_transaction()
         try:
             for n, index in enumerate(indexes):
-                producer.produce(ACCOUNTS, f"{transaction}/{n}".encode(), partition=index)
+                producer.produce(ACCOUNTS, f"{transaction}/{n}".encode(), partition=index, on_delivery=told)
             if number % 4 == 3:
                 producer.flush(SEND_S)
-                _insist(lambda: producer.abort_transaction(SEND_S))
+                abort()
                 note("aborted", transaction)
             else:
                 _insist(lambda: producer.commit_transaction(SEND_S))
@@ -86,7 +107,7 @@ def bank(servers: str, name: str, note: History) -> None:
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
-            _insist(lambda: producer.abort_transaction(SEND_S))
+            abort()
             note("aborted", transaction)
         number += 1
 
