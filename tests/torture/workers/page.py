@@ -22,7 +22,7 @@ TRIED = {
     "plain.acked": "records of producers that are not idempotent, acknowledged",
     "bank.committed": "transactions over several partitions, committed",
     "bank.aborted": "the same, aborted",
-    "pipe.piped": "transactions that read, process and write",
+    "pipe.piped": "read-process-write transactions",
     "read.got": "records that consumer groups read",
     "shared.got": "records that groups of the new protocol (KIP-848) read",
     "share.accepted": "records that share groups acknowledged",
@@ -30,7 +30,7 @@ TRIED = {
     "later.acked": "delayed messages",
     "outbox.decided": "half messages whose producer decided",
     "answers.decided": "half messages decided by a check-back",
-    "nack.nacked": "records that a consumer sent back to be redelivered",
+    "nack.nacked": "negative acknowledgements of records (nack)",
     "rsend.stored": "messages of RocketMQ's producers",
     "rtake.took": "messages that RocketMQ's consumers took",
 }
@@ -55,9 +55,9 @@ compared with the notes:
 
 - What was acknowledged is there once, at the offset that was told, in the order of its producer. What a client does not
   know the outcome of is there once at most. Idempotent producers and transactions never write twice.
-- `read_committed` shows whole transactions, and none that was aborted. Progress that a transaction committed is that of
-  its records.
-- Committed offsets never go back. Every record of a group is read; share groups settle each record once.
+- `read_committed` shows complete transactions, and none that was aborted. Progress that a transaction committed is that
+  of its records.
+- Committed offsets never go back. Every record of a group is read; share groups complete each record once.
 - Delayed messages come once, and not early. Half messages are delivered if and only if they were committed.
 - No client that keeps the rules is told that something was forgotten (`OUT_OF_ORDER_SEQUENCE_NUMBER`,
   `INVALID_TXN_STATE`, …).
@@ -89,8 +89,9 @@ def text(outcomes: Sequence[Outcome], where: str) -> str:
         _waits("the killed worker's", [ms for each in outcomes for ms in each.killed_ms]),
         _waits("another worker's", [ms for each in outcomes for ms in each.others_ms]),
         "",
-        "Broker, clients and the oracle shared two cores, and two runs ran at a time. [docs/workers.md](workers.md) "
-        "has the waits of a quiet machine.",
+        "Broker, clients and the oracle shared two cores, and two runs ran at a time. The longest waits of the second "
+        "row are those of workers that had themselves been killed some seconds before, and were still starting. "
+        "[docs/workers.md](workers.md) has the waits of a quiet machine.",
         "",
         f"{where}.",
         "",
