@@ -6,11 +6,14 @@ At the end the run says how many they were, and fails where not all workers had 
 
 from __future__ import annotations
 
+import gc
 import os
+import warnings
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import clear_frames
 from typing import Any
 
 import pytest
@@ -128,8 +131,12 @@ class SeveralWorkers:
     def _skipped(self) -> Iterator[None]:
         try:
             yield
-        except NotInThisProcessError:
+        except NotInThisProcessError as error:
             self._counts["skipped"] += 1
+            with warnings.catch_warnings():  # a test that ends in its midst leaves open what it has opened
+                warnings.simplefilter("ignore", ResourceWarning)
+                clear_frames(error.__traceback__)
+                gc.collect()
             pytest.skip(REASON)
         except pytest.skip.Exception as skipped:
             self._counts["skipped"] += skipped.msg == REASON
