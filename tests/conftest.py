@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import signal
 import socket
+import ssl
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,13 @@ class _KafkaPythonSocket(socket.socket):
         self.close()
 
 
+class _KafkaPythonTls(ssl.SSLSocket):
+    """The same, where a handshake has failed (KafkaConnectionManager._build_transport)."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _snapshots_are_checked() -> Iterator[None]:
     with checked_snapshots():
@@ -56,11 +64,20 @@ def _snapshots_are_checked() -> Iterator[None]:
 def _kafka_python_may_drop_sockets() -> Iterator[None]:
     try:
         from kafka.net.inet import KafkaNetSocket
+        from kafka.net.transport import KafkaSSLTransport
     except ModuleNotFoundError:  # kafka-python 2
         yield
         return
+    build_context = KafkaSSLTransport._build_ssl_context
+
+    def context(config: dict[str, object]) -> ssl.SSLContext:
+        found: ssl.SSLContext = build_context(config)
+        found.sslsocket_class = _KafkaPythonTls
+        return found
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(KafkaNetSocket, "socket", lambda _, *address: _KafkaPythonSocket(*address))
+        patch.setattr(KafkaSSLTransport, "_build_ssl_context", staticmethod(context))
         yield
 
 
