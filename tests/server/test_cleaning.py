@@ -22,6 +22,7 @@ from halfmoon.server.cleaning import CleaningError, CleaningProcess, Pace, comma
 from halfmoon.services.cleaner import cleaning
 from halfmoon.services.cleaner.reading import SourceGoneError
 from halfmoon.services.cleaner.tasks import Task, Work
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, cleaning_job, jobs, open_broker, turn
 from tests.core.clean_bench import COMPACT, clean, pairs, put, seal, state
 
@@ -101,9 +102,9 @@ def test_a_process_that_dies_is_an_error_unless_it_is_stopped_and_its_file_a_lef
     broker.close()
 
 
-def many_files(root: Path) -> bytes:
-    """A message with a task that writes several files, from a broker that is gone."""
-    clock, fs = VirtualClock(), OsFileSystem(root)
+def to_be_cleaned(fs: OsFileSystem) -> BareNode:
+    """A broker that is about to begin a task that writes several files."""
+    clock = VirtualClock()
     broker = open_broker(fs, clock)
     broker.create_topic("t", 1, COMPACT)
     for at in range(60):
@@ -111,6 +112,12 @@ def many_files(root: Path) -> bytes:
     seal(broker)
     clock.now_ms += 15_000
     broker.housekeeping.turn()
+    return broker
+
+
+def many_files(root: Path) -> bytes:
+    """A message with such a task, from a broker that is gone."""
+    broker = to_be_cleaned(OsFileSystem(root))
     tasks = []
     broker.cleaner.execute = lambda task: iter(tasks.append(task) or ())
     assert cleaning_job(broker) is not None
@@ -123,18 +130,34 @@ def task_of(root: Path) -> Task:
     return msgspec.msgpack.decode(many_files(root)[4:], type=Task)
 
 
+class LookedAt:
+    """A lock that tells when somebody has waited for it in vain."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.refused = threading.Event()
+        self.release, self.locked = self._lock.release, self._lock.locked
+
+    def acquire(self, timeout: float) -> bool:
+        taken = self._lock.acquire(timeout=timeout)
+        if not taken:
+            self.refused.set()
+        return taken
+
+
 def test_those_with_the_same_lock_work_one_after_the_other(tmp_path: Path) -> None:
-    one_by_one = threading.Lock()
+    one_by_one = LookedAt()
     tasks = [task_of(tmp_path / name) for name in "ab"]
-    first, second, third = (CleaningProcess(tmp_path / name, None, one_by_one) for name in "aba")
+    first, second, third = (CleaningProcess(tmp_path / name, None, one_by_one) for name in "aba")  # type: ignore[arg-type]
     outputs = first.run(tasks[0])
     assert next(outputs)
     with ThreadPoolExecutor(2) as threads:
-        waiting = threads.submit(lambda: list(second.run(tasks[1])))
         stopped = threads.submit(lambda: list(third.run(tasks[0])))
         third.stop()
         assert stopped.result(10) == [], "who waits can be stopped"
-        time.sleep(0.2)
+        one_by_one.refused.clear()
+        waiting = threads.submit(lambda: list(second.run(tasks[1])))
+        assert one_by_one.refused.wait(10)
         assert second._child is None
         assert first._child is not None
         outputs.close()  # type: ignore[attr-defined]
@@ -143,22 +166,19 @@ def test_those_with_the_same_lock_work_one_after_the_other(tmp_path: Path) -> No
 
 
 def test_a_broken_log_is_not_cleaned_and_keeps_nobody_waiting(tmp_path: Path) -> None:
-    clock, fs = VirtualClock(), OsFileSystem(tmp_path)
-    broker = open_broker(fs, clock)
+    fs = OsFileSystem(tmp_path)
+    broker = to_be_cleaned(fs)
     one_by_one = threading.Lock()
     broker.cleaner.execute = CleaningProcess(fs.root, None, one_by_one).run
-    broker.create_topic("t", 1, COMPACT)
-    for at in range(60):
-        put(broker, "t", (b"%d" % at, b"x" * 3000))
-    seal(broker)
-    clock.now_ms += 15_000
-    broker.housekeeping.turn()
     job = cleaning_job(broker)
     assert job is not None
     job.done(job.run())
     assert one_by_one.locked(), "it is in the midst of it"
     broker.log.failed = StorageError("as if the disk were gone")
-    broker.housekeeping.turn()
+    job = cleaning_job(broker)
+    assert job is not None
+    assert one_by_one.locked(), "a process may be waiting for the disk: not in the loop"
+    job.done(job.run())
     assert not one_by_one.locked()
     assert cleaning_job(broker) is None
 

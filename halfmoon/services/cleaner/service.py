@@ -106,8 +106,6 @@ class Cleaner:
 
     def turn(self) -> None:
         """The clock's turn, every few seconds."""
-        if self._log.failed is not None and not self._busy:
-            self._end()  # others may wait for their turn
         now_ms = self._clock.mono_ms()
         if now_ms >= self._due_ms:
             self._due_ms = now_ms + self.interval_ms
@@ -134,11 +132,11 @@ class Cleaner:
         return self._looking is not None or self._wants_plan()
 
     def _wants_plan(self) -> bool:
-        return self._due and self._task is None and not self._busy
+        return self._due and self._task is None and not self._busy and self._log.failed is None
 
     def next_job(self) -> Job[object] | None:
         """The next step of what is to be done, if none is under way: for a thread of its own."""
-        if self._busy or self._looking is not None or self._outputs is None or self._log.failed is not None:
+        if self._busy or self._looking is not None or self._outputs is None:
             return None
         self._busy = True
         return Job("cleaning", self._step, self._stepped, self._failed)  # type: ignore[arg-type]
@@ -157,8 +155,12 @@ class Cleaner:
 
     def _step(self) -> tuple[Output, CleanFile | None] | None:
         """In a thread: the next file, under its name. What is copied gives nothing back before the whole task is done,
-        so it is looked for each file whether there is room."""
+        so it is looked for each file whether there is room. Where the log takes nothing any more, the task ends: others
+        may wait for their turn."""
         assert self._outputs is not None
+        if self._log.failed is not None:
+            _close(self._outputs)
+            return None
         try:
             check_room(self._log, self._step_bytes)
             output = next(self._outputs, None)

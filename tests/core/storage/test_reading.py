@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from halfmoon.config.log_settings import LogSettings
 from halfmoon.config.settings import LimitSettings, Settings
 from halfmoon.core.records.batch_header import BatchHeader, parse_header
 from halfmoon.core.storage import reading
@@ -171,10 +172,27 @@ def test_logs_of_one_process_share_the_limit(block: int) -> None:
     assert second.fs.forgotten == [(3 * block, 4 * block)]
 
 
-def test_shards_of_one_process_share_its_memory(fs: FaultyFileSystem) -> None:
-    settings = Settings(limits=LimitSettings(fetch_buffer_bytes=50_000))
-    make = shard_storage(settings, shards=16)
-    first, second = make(fs, settings), make(FaultyFileSystem(random.Random(2)), settings)
+def test_shards_of_one_process_share_its_memory(block: int) -> None:
+    settings = Settings(
+        log=LogSettings(segment_bytes=64 << 10, hot_bytes=16 * block, cold_bytes=4 * block),
+        limits=LimitSettings(fetch_buffer_bytes=50_000),
+    )
+    make = shard_storage(settings, shards=16, processes=2)
+    found = []
+    for _ in range(2):
+        fs = FaultyFileSystem(random.Random(1))
+        storage = make(fs, settings)
+        storage.log.open()
+        places = written(storage.log, *[900] * 60)
+        found.append((fs, storage, places))
+        fs.cold = True
+        assert storage.reader.read(places[-5:]).cold is None, "a sixteenth of hot_bytes"
+        for number in (0, 2):
+            cold = storage.reader.read([at(places, block, number)]).cold
+            assert cold is not None
+            cold()
+    (first_fs, first, _), (_, second, _) = found
+    assert first_fs.forgotten == [(0, block), (2 * block, 3 * block)], "half of cold_bytes is two blocks"
     assert first.reader.buffers is second.reader.buffers
     assert first.reader.buffers.limit_bytes == 50_000
     alone = LocalStorage(FaultyFileSystem(random.Random(3)), settings)
