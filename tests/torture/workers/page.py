@@ -13,6 +13,7 @@ from statistics import median, quantiles
 import msgspec
 
 from benchmarks import readings
+from tests.torture.workers.figures import APART_NS
 from tests.torture.workers.run import REOPENED, Outcome
 
 PAGE = Path(__file__).parents[3] / "docs" / "torture-workers.md"
@@ -60,14 +61,15 @@ compared with the notes:
 - Committed offsets never go back. Every record of a group is read; share groups complete each record once.
 - Delayed messages come once, and not early. Half messages are delivered if and only if they were committed.
 - No client that keeps the rules is told that something was forgotten (`OUT_OF_ORDER_SEQUENCE_NUMBER`,
-  `INVALID_TXN_STATE`, …).
+  `INVALID_TXN_STATE`, …). librdkafka 2.16 brings both about, with any broker, where it aborts a transaction that
+  it has not sent yet ([kafka-transactions.md](kafka-transactions.md)).
 """
 
 
 def text(outcomes: Sequence[Outcome], where: str) -> str:
     hours = sum(each.seconds for each in outcomes) / 3600
     failed = [each.seed for each in outcomes if each.violations]
-    found = "**none** lost, doubled or out of order" if not failed else f"violations with {_seeds(failed)}"
+    found = "**none** lost, doubled or out of order" if not failed else f"violations with {_seeds(failed)} (below)"
     flush = Counter(each.flush for each in outcomes)
     lines = [
         ABOUT,
@@ -77,7 +79,7 @@ def text(outcomes: Sequence[Outcome], where: str) -> str:
         "",
         *_table(("fault", "times"), _named(FAULTS, [each.faults for each in outcomes])),
         "",
-        f"{sum(each.in_flight for each in outcomes):,} of the killed workers had requests that they had not answered.",
+        f"In {sum(each.in_flight for each in outcomes):,} of the kills of workers, requests had not been answered.",
         "",
         *_table(("what clients did", "times"), _named(TRIED, [each.operations for each in outcomes])),
         "",
@@ -89,14 +91,25 @@ def text(outcomes: Sequence[Outcome], where: str) -> str:
         _waits("the killed worker's", [ms for each in outcomes for ms in each.killed_ms]),
         _waits("another worker's", [ms for each in outcomes for ms in each.others_ms]),
         "",
-        "Broker, clients and the oracle shared two cores, and two runs ran at a time. The longest waits of the second "
-        "row are those of workers that had themselves been killed some seconds before, and were still starting. "
-        "[docs/workers.md](workers.md) has the waits of a quiet machine.",
+        f"A worker that was itself killed more than {APART_NS / 1e9:g} s before counts in the second row, also where "
+        "it is still starting. Broker, clients and the oracle share the machine; [workers.md](workers.md) has the "
+        "waits of a quiet one.",
         "",
+        *_failures(outcomes),
         f"{where}.",
         "",
     ]  # fmt: skip
     return "\n".join(lines)
+
+
+def _failures(outcomes: Sequence[Outcome]) -> list[str]:
+    passed = {each.seed for each in outcomes if not each.violations}
+    lines = [
+        f"- Seed {each.seed}{', which has also passed' if each.seed in passed else ''}: {'; '.join(each.violations)}."
+        for each in outcomes
+        if each.violations
+    ]
+    return ["What was wrong:", "", *lines, ""] if lines else []
 
 
 def _named(names: dict[str, str], counts: Sequence[dict[str, int]]) -> list[tuple[str, str]]:
@@ -120,7 +133,7 @@ def _waits(whose: str, ms: Sequence[float]) -> str:
 def _seeds(seeds: Sequence[int]) -> str:
     """`seeds 1–3, 7`."""
     runs: list[list[int]] = []
-    for seed in sorted(seeds):
+    for seed in sorted(set(seeds)):
         if runs and seed == runs[-1][1] + 1:
             runs[-1][1] = seed
         else:

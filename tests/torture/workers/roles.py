@@ -74,8 +74,8 @@ def bank(servers: str, name: str, note: History) -> None:
     )  # fmt: skip
     producer.init_transactions(SEND_S)
     number = 0
-    delivered: list[int] = []
-    """Transactions, for each record that came to a broker."""
+    delivered: set[int] = set()
+    """Transactions of which a record came to a broker."""
 
     def abort() -> None:
         try:
@@ -85,9 +85,9 @@ def bank(servers: str, name: str, note: History) -> None:
                 raise NeverBegunError("nothing of it came to a broker") from None
             raise
 
-    def told(error: object, message: Message) -> None:
+    def told(of: int, error: object, _: Message) -> None:
         if not error:
-            delivered.append(int(bytes(message.value() or b"").split(b"/")[1]))
+            delivered.add(of)
 
     while not ENDING.wait(0.05):
         transaction = f"{name}.{os.getpid()}/{number}"
@@ -96,7 +96,9 @@ def bank(servers: str, name: str, note: History) -> None:
         producer.begin_transaction()
         try:
             for n, index in enumerate(indexes):
-                producer.produce(ACCOUNTS, f"{transaction}/{n}".encode(), partition=index, on_delivery=told)
+                producer.produce(
+                    ACCOUNTS, f"{transaction}/{n}".encode(), partition=index, on_delivery=partial(told, number)
+                )
             if number % 4 == 3:
                 producer.flush(SEND_S)
                 abort()

@@ -143,7 +143,7 @@ class Run:
                 self.violations.append(f"it does not stop: {str(error)[-500:]}")
         found = {role: self.crew.history(role) for role in ROLES}
         errors = self.crew.errors()
-        self._found([f"{errors[code]} clients gave up: {code}" for code in NEVER if code in errors])
+        self._found([f"{errors[code]} clients ended with the error: {code}" for code in NEVER if code in errors])
         in_flight = self._in_flight(found["feed"])
         if not in_flight:
             self.violations.append("no worker was killed with requests in flight: this run has tested nothing")
