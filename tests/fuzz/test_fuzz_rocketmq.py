@@ -245,12 +245,14 @@ def test_headers_as_large_as_they_may_be(broker, canaries, memory):
         assert outcome == "answered"
         outcome, _ = exchange(broker.rocketmq, framed(header(RUNTIME_INFO, NUMBER, {"x": "y" * (room + 1)}), kind=kind))
         assert outcome == "closed"
+    many = [(count, {f"{number:06}": "" for number in range(count)}) for count in (1_000, 70_000)]
+    asked = [(count, request(RUNTIME_INFO, NUMBER, fields, kind=kind)) for kind in KINDS for count, fields in many]
+    # The canaries have their answers meanwhile, which cost more than these do: nothing else is done in this time.
     before = broker.cpu_s()
-    for kind in KINDS * 5:
-        for count, outcome in ((1_000, "answered"), (70_000, "closed")):
-            many = {f"{number:06}": "" for number in range(count)}
-            assert exchange(broker.rocketmq, request(RUNTIME_INFO, NUMBER, many, kind=kind))[0] == outcome
-    assert broker.cpu_s() - before < 1
+    outcomes = [(count, exchange(broker.rocketmq, frame)[0]) for count, frame in asked * 5]
+    took_s = broker.cpu_s() - before
+    assert outcomes == [(1_000, "answered"), (70_000, "closed")] * 5 * len(KINDS)
+    assert took_s < 1
     assert memory.grown_bytes < 64 * MIB
 
 
