@@ -156,7 +156,9 @@ class Ticker:
         self._sync_thread = ThreadPoolExecutor(1, "halfmoon-sync")
         self._job_thread = ThreadPoolExecutor(1, "halfmoon-jobs")
         self._background = [_Background(self, work) for work in kernel.features.background]
-        self._syncing: Future[Outcome] | None = None
+        self._syncing = False
+        self._last_sync: asyncio.Future[None] | None = None
+        """A stop waits for it."""
         self._flush_timer: asyncio.TimerHandle | None = None
         self._deadlines = Deadlines(kernel.timers, kernel.clock, loop)
         self._wall_ahead_ms = 0
@@ -197,6 +199,9 @@ class Ticker:
             if timer is not None:
                 timer.cancel()
         self._kernel.turn.on_dirty = self._kernel.on_handled = lambda: None
+        if self._syncing:
+            self._last_sync = self.loop.create_future()
+            await self._last_sync
         for pool in (self._sync_thread, self._job_thread, *(each.thread for each in self._background)):
             await asyncio.to_thread(pool.shutdown)
         await asyncio.sleep(0)  # lets the finished job's callback run before the broker is closed
@@ -254,7 +259,7 @@ class Ticker:
         self._begin_sync()
 
     def _begin_sync(self) -> None:
-        if self._syncing is not None or self.stopped:
+        if self._syncing or self.stopped:
             return
         log = self._kernel.log
         nbytes = log.written - log.flushed
@@ -265,14 +270,18 @@ class Ticker:
         if self._sync and job.is_plain and self._place.in_loop(nbytes, self._kernel.turn.waiting_answers):
             self._ended(job, nbytes, _run(job), begun_s)
             return
-        self._syncing = self._sync_thread.submit(_run, job)
-        self._syncing.add_done_callback(
-            lambda done: self.loop.call_soon_threadsafe(self._synced, job, nbytes, done, begun_s)
+        self._syncing = True
+        if job.begin(lambda error: self._synced(job, nbytes, (time.perf_counter() - begun_s, error), begun_s)):
+            return
+        self._sync_thread.submit(_run, job).add_done_callback(
+            lambda done: self.loop.call_soon_threadsafe(self._synced, job, nbytes, done.result(), begun_s)
         )
 
-    def _synced(self, job: Sync, nbytes: int, done: Future[Outcome], begun_s: float) -> None:
-        self._syncing = None
-        self._ended(job, nbytes, done.result(), begun_s)
+    def _synced(self, job: Sync, nbytes: int, outcome: Outcome, begun_s: float) -> None:
+        self._syncing = False
+        self._ended(job, nbytes, outcome, begun_s)
+        if self._last_sync is not None:
+            self._last_sync.set_result(None)
         log = self._kernel.log
         if self._sync and log.flushed < log.written:
             self._begin_sync()

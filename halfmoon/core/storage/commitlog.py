@@ -99,6 +99,10 @@ class CommitLog(WriteSide):
         self.low_disk_bytes = low_disk_bytes
         self._one_of_many = one_of_many
         self.reusable_from = 0
+        self.recycles = True
+        """An expired segment's file becomes a later segment."""
+        self.here_from = 0
+        """What begins there or behind is in files of this machine."""
         self.low_disk = False
         """Record batches are refused for want of disk; the owner takes it back when there is room again."""
         self.no_segment = ""
@@ -492,7 +496,7 @@ class CommitLog(WriteSide):
         if not self._unsynced or self._unsynced[-1] is not segment:
             self._unsynced.append(segment)
 
-    def sync_job(self) -> SyncJob | None:
+    def sync_job(self) -> Sync | None:
         """What must be synced for `written` to become `flushed`; None where nothing must. One job at a time."""
         if (self.flushed == self.written and self._recycled is None) or self.failed is not None:
             return None
@@ -561,7 +565,7 @@ class CommitLog(WriteSide):
         retired = self._retired[0]
         segment = retired.segment
         is_own = self.reusable_from <= segment.start < CLEAN_BASE
-        reuse = is_own and segment.size >= self.next_bytes and not self._has_next()
+        reuse = self.recycles and is_own and segment.size >= self.next_bytes and not self._has_next()
         expired = segment.start < self.start  # and is no tail that a start has cut
         floor = Floor(self.start, self.generation) if expired else None
         return lambda: retired.remove(self.fs, reuse=reuse, floor=floor)

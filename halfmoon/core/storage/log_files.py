@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import mmap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -166,6 +166,9 @@ class SyncJob:
     def is_plain(self) -> bool:
         """Whether it is one fdatasync of one file, and no folder's."""
         return self._fs is None and len(self._files) == 1
+
+    def begin(self, done: Callable[[OSError | None], None]) -> bool:
+        return False
 
     def run(self) -> None:
         """Raises OSError."""

@@ -167,8 +167,7 @@ class Reader:
         if not places:
             return Read((), 0, None)
         size = sum(length for _, length in places)
-        log = self._log
-        if log.end - self._hot_bytes <= places[0][0] < CLEAN_BASE:
+        if self._hot_from() <= places[0][0] < CLEAN_BASE:
             return Read(self._views(places), size, None)
         stretches = self._stretches(places)
         if self._careful_bytes > 0:
@@ -186,6 +185,11 @@ class Reader:
         self.cold_reads += 1
         self._careful_bytes = CAREFUL_BYTES
         return Read((), size, self._cold(stretches), loads=True)
+
+    def _hot_from(self) -> int:
+        """What begins there or behind is in the page cache."""
+        log = self._log
+        return max(log.end - self._hot_bytes, log.here_from)
 
     def _copies(self, stretches: Sequence[Stretch], size: int) -> list[memoryview] | None:
         """None where that would wait for the disk, or for memory."""
@@ -245,7 +249,7 @@ class Reader:
                     yield Stretch(segment, low, high, [], segment.view[:0])
             return
         start = max(start, log.start)
-        end = min(end, log.end - self._hot_bytes)
+        end = min(end, self._hot_from())
         while start < end:
             segment = log.segment_at(start)
             stop = min(end, segment.end)
@@ -264,7 +268,7 @@ class Reader:
         """None: these bytes of one segment can be touched at once. Else a function for a thread that has them brought
         into the page cache; it raises OSError."""
         log = self._log
-        if log.end - self._hot_bytes <= start < CLEAN_BASE:
+        if self._hot_from() <= start < CLEAN_BASE:
             return None
         segment = log.segment_at(start)
         low, high = start - segment.start, min(end, segment.end) - segment.start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from msgspec import Struct
@@ -34,13 +35,20 @@ class Removed(NamedTuple):
 
 
 class Sync(Protocol):
-    """One commit for everybody who waits. `run` may be called in a thread; it touches nothing of the log's state."""
+    """One commit for everybody who waits. It is begun in the loop, or run in a thread, where it touches nothing of the
+    log's state."""
 
     target: int
+    """Known for certain once it has ended: what is written while it waits for its turn may come along."""
 
     @property
     def is_plain(self) -> bool:
         """Whether it is one quick call to a disk, which may be made in the loop's thread."""
+        ...
+
+    def begin(self, done: Callable[[OSError | None], None]) -> bool:
+        """In the loop: have it done, without a thread. `done` is called in the loop, with what `run` would have raised.
+        False: it cannot; `run` it."""
         ...
 
     def run(self) -> None:

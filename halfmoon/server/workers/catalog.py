@@ -61,8 +61,8 @@ class SharedCatalogDriver:
 
     async def stop(self) -> None:
         async with self._turn:
+            await self._run(self._store.close)
             await asyncio.to_thread(self._thread.shutdown)
-            self._store.close()
 
     async def catch_up(self) -> None:
         """Apply what others have changed, and what could not be applied before. Raises CatalogUnavailableError."""
