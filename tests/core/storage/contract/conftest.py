@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack
+
 import pytest
 
 from halfmoon.core.storage.storage import MakeStorage
@@ -7,6 +10,7 @@ from tests.core.storage.contract.engines import ENGINES
 
 
 @pytest.fixture(params=sorted(ENGINES))
-def make(request: pytest.FixtureRequest) -> MakeStorage:
+def make(request: pytest.FixtureRequest) -> Iterator[MakeStorage]:
     """What makes a storage of one of the engines."""
-    return ENGINES[request.param]()
+    with ExitStack() as stack:
+        yield ENGINES[request.param](stack)

@@ -5,22 +5,27 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, TypeVar
 
+from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.config.settings import load_settings
 from halfmoon.core.storage.files import FileSystem
 from halfmoon.core.storage.local import LocalStorage
 from halfmoon.core.storage.scan import Scan
 from halfmoon.core.storage.storage import MakeStorage, Place, Storage
 from halfmoon.testing.storages import failing, late
+from tests.cluster.engine.one_shard import of_a_cluster
 from tests.core.log_bench import SEGMENT
 
 T = TypeVar("T")
 
-ENGINES: dict[str, Callable[[], MakeStorage]] = {
-    "local": lambda: LocalStorage,
-    "late": late,
-    "failing": lambda: failing(random.Random(7)),
+ENGINES: dict[str, Callable[[ExitStack], MakeStorage]] = {
+    "local": lambda stack: LocalStorage,
+    "late": lambda stack: late(),
+    "failing": lambda stack: failing(random.Random(7)),
+    "objects": lambda stack: stack.enter_context(of_a_cluster(Durability.OBJECT)),
+    "rows": lambda stack: stack.enter_context(of_a_cluster(Durability.FAST)),
 }
 """What makes one, anew for each test."""
 

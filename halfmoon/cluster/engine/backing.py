@@ -1,0 +1,199 @@
+"""What is behind a shard's cache: its pieces and its files in the object store and the database, for threads that wait.
+
+The loop never waits for either. Whoever needs bytes that are not here waits in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from typing import Final, TypeVar
+
+from halfmoon.cluster.engine.committing import Committer, Source
+from halfmoon.cluster.engine.database import Contents, DatabaseUnavailableError, LogDatabase, SideFile
+from halfmoon.cluster.engine.objects import ObjectExistsError, ObjectMissingError, ObjectStore, StoreUnavailableError
+from halfmoon.cluster.engine.piece_list import PieceList
+from halfmoon.cluster.engine.pieces import IN_DATABASE, Head, Piece, check_whole
+from halfmoon.core.crc import crc32c
+from halfmoon.errors import LeaseLostError
+
+T = TypeVar("T")
+
+PARALLEL: Final = 16
+"""Requests to the store for one read."""
+TRIES: Final = 5
+FIRST_PAUSE_S: Final = 0.05
+
+
+class Backing:
+    """Of one shard that this node owns, in one epoch."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        database: LogDatabase,
+        store: ObjectStore,
+        committer: Committer,
+        contents: Contents,
+        make_key: Callable[[str], str],
+    ) -> None:
+        """`contents`: as of a moment after the shard was taken. `make_key`: an unused name for an object, of a word
+        that says what it is. Raises BrokenLogError."""
+        check_whole(contents.head, contents.pieces)
+        self._loop = loop
+        self._loop_thread: int | None = None
+        loop.call_soon_threadsafe(self._note_thread)
+        self._database = database
+        self._store = store
+        self._committer = committer
+        self._make_key = make_key
+        self.head: Head = contents.head
+        self.pieces = PieceList(contents.pieces)
+        self.files: dict[str, SideFile] = {file.path: file for file in contents.files}
+        """By path; what is kept beside the log."""
+
+    def _note_thread(self) -> None:
+        self._loop_thread = threading.get_ident()
+
+    @property
+    def shard(self) -> int:
+        return self.head.shard
+
+    @property
+    def epoch(self) -> int:
+        return self.head.epoch
+
+    def wait(self, call: Callable[[], Awaitable[T]]) -> T:
+        """In a thread: what the call comes to, which is made in the loop. Raises what it raises; OSError for what is
+        unavailable."""
+        assert threading.get_ident() != self._loop_thread, "the loop would wait for itself"
+
+        async def run() -> T:
+            return await call()
+
+        done: Future[T] = asyncio.run_coroutine_threadsafe(run(), self._loop)
+        try:
+            return done.result()
+        except (DatabaseUnavailableError, StoreUnavailableError, ObjectMissingError) as error:
+            raise OSError(str(error)) from error
+
+    # -- committing; in the loop -----------------------------------------------------------------------------------
+
+    def wants(self, source: Source) -> None:
+        self._committer.wants(source)
+
+    def written(self, size: int) -> None:
+        self._committer.written(size)
+
+    def call_in_loop(self, what: Callable[[], None]) -> None:
+        self._loop.call_soon_threadsafe(what)
+
+    # -- reading; in a thread --------------------------------------------------------------------------------------
+
+    def read(self, start: int, end: int) -> list[tuple[int, bytes]]:
+        """(position, bytes) of all frames in [start, end), in order. Raises OSError."""
+        return self.wait(lambda: self._read(start, end))
+
+    async def _read(self, start: int, end: int) -> list[tuple[int, bytes]]:
+        parts = asyncio.Semaphore(PARALLEL)
+
+        async def one(piece: Piece) -> tuple[int, bytes]:
+            low, high = max(start, piece.start) - piece.start, min(end, piece.start + piece.size) - piece.start
+            async with parts:
+                data = await self._part(piece, low, max(low, high))
+            return piece.start + low, data
+
+        return await asyncio.gather(*(one(piece) for piece in self.pieces.between(start, end)))
+
+    async def _part(self, piece: Piece, low: int, high: int) -> bytes:
+        """Bytes [low, high) of its frames."""
+        if piece.key != IN_DATABASE:
+            try:
+                data = await self._insist(lambda: self._store.get(piece.key, piece.at + low, piece.at + high))
+            except ObjectMissingError:
+                return await self._part_of_successors(piece, low, high)
+        else:
+            rows = await self._insist(lambda: self._database.frames(self.shard, piece.start, piece.end))
+            if [row for row, _ in rows] != [piece._replace(key=IN_DATABASE, at=0)]:
+                return await self._part_of_successors(piece, low, high)
+            data = rows[0][1][low:high]
+        whole = low == 0 and high == piece.size
+        if len(data) != high - low or (whole and crc32c(data) != piece.crc):
+            raise OSError(f"shard {self.shard}: the piece at {piece.start} is damaged in {piece.key or 'the database'}")
+        return data
+
+    async def _part_of_successors(self, piece: Piece, low: int, high: int) -> bytes:
+        """The piece was replaced by others meanwhile."""
+        now = self.pieces.between(piece.start + low, piece.start + high)
+        if piece in now:
+            raise OSError(f"shard {self.shard}: the piece at {piece.start} is gone from {piece.key or 'the database'}")
+        found = b""
+        for one in now:
+            begin, end = max(piece.start + low, one.start), min(piece.start + high, one.start + one.size)
+            found += await self._part(one, begin - one.start, end - one.start)
+        return found
+
+    async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
+        pause_s = FIRST_PAUSE_S
+        for _ in range(TRIES - 1):
+            try:
+                return await call()
+            except (StoreUnavailableError, DatabaseUnavailableError):
+                await asyncio.sleep(pause_s)
+                pause_s *= 2
+        return await call()
+
+    # -- what is beside the log; in a thread -----------------------------------------------------------------------
+
+    def file(self, path: str) -> bytes:
+        """A file's bytes. Raises OSError."""
+        return self.wait(lambda: self.load_file(self.files[path]))
+
+    async def load_file(self, file: SideFile) -> bytes:
+        data = await self._insist(lambda: self._store.get(file.key, 0, file.size))
+        if len(data) != file.size or crc32c(data) != file.crc:
+            raise OSError(f"shard {self.shard}: {file.path} is damaged in object {file.key}")
+        return data
+
+    def put_file(self, path: str, data: bytes) -> None:
+        """Keep it, in the place of what is there under this name. Raises OSError; LeaseLostError."""
+        file = SideFile(path, self._make_key(path), len(data), crc32c(data))
+
+        async def put() -> bool:
+            try:
+                await self._insist(lambda: self._store.put(file.key, data))
+            except ObjectExistsError:  # by a try whose answer was lost
+                if await self._insist(lambda: self._store.size(file.key)) != file.size:
+                    raise OSError(f"object {file.key} is there, and is another one") from None
+            return await self._noted(file)
+
+        if not self.wait(put):
+            raise LeaseLostError(f"shard {self.shard} has another epoch than {self.epoch}")
+        self.files[path] = file
+
+    async def _noted(self, file: SideFile) -> bool:
+        pause_s = FIRST_PAUSE_S
+        for _ in range(TRIES):
+            try:
+                return await self._database.put_file(self.shard, self.epoch, file)
+            except DatabaseUnavailableError:
+                await asyncio.sleep(pause_s)
+                pause_s *= 2
+                if file in (await self._insist(lambda: self._database.contents(self.shard))).files:
+                    return True
+        raise DatabaseUnavailableError(f"{file.path} could not be noted")
+
+    def remove_files(self, paths: Sequence[str]) -> None:
+        """Raises OSError; LeaseLostError."""
+        if not self.wait(lambda: self._insist(lambda: self._database.remove_files(self.shard, self.epoch, paths))):
+            raise LeaseLostError(f"shard {self.shard} has another epoch than {self.epoch}")
+        for path in paths:
+            self.files.pop(path, None)
+
+    def drop(self, before: int) -> None:
+        """Pieces that end at or before this position are not needed any more. Raises OSError; LeaseLostError."""
+        if not self.wait(lambda: self._insist(lambda: self._database.drop(self.shard, self.epoch, before))):
+            raise LeaseLostError(f"shard {self.shard} has another epoch than {self.epoch}")
+        self.call_in_loop(lambda: self.pieces.drop(before))

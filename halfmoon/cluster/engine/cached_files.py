@@ -1,0 +1,242 @@
+"""The cache of one shard: a folder of this machine's disk, of which everything can be had again.
+
+Segments from before this node had the shard are files without content at first; blocks are filled as they are read, and
+a block is never touched before. What is written here is never synced: what makes it durable is a commit. Files beside
+the log (indexes, checkpoints) are kept as objects: put there where the local disk would sync its folder, and fetched as
+a whole when they are opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+from halfmoon.cluster.engine.backing import Backing
+from halfmoon.core.storage.files import Buffer, File, FileSystem, Mapping, write_all
+from halfmoon.core.storage.log_files import FOLDER
+
+BLOCK_BYTES: Final = 4 << 20
+_LOG: Final = f"{FOLDER}/"
+
+
+class CachedFiles:
+    """The file system of one shard's storage, in one epoch. Not for the loop's thread, but for segments that are made
+    here and for reads of what is here."""
+
+    def __init__(self, fs: FileSystem, backing: Backing) -> None:
+        """`fs`: a folder of this shard alone. What is in it is left from before, and nobody trusts it."""
+        self._fs = fs
+        self._backing = backing
+        self._here: set[str] = set()
+        """Files that were made or fetched in this epoch."""
+        self._remote: dict[str, int] = {}
+        """Path of a segment from before → its start."""
+        self._changed: set[str] = set()
+        """Files beside the log that are to be kept."""
+        self._removed: set[str] = set()
+        """Files that are kept and are not to be any more."""
+        self.free_bytes = fs.free_bytes
+        self.memory_bytes = fs.memory_bytes
+        self.make_directory = fs.make_directory
+        self.exposed = fs.exposed
+
+    def make_remote(self, path: str, start: int, size: int) -> None:
+        """A segment that is in the store."""
+        file = self._make(path)
+        file.pwritev([bytes(1)], size - 1)  # its size, and no room on the disk
+        file.close()
+        self._remote[path] = start
+
+    def keep(self, path: str, data: bytes) -> None:
+        """A file as it is in the store."""
+        folder = path.rpartition("/")[0]
+        if folder:
+            self._fs.make_directory(folder)
+        file = self._make(path)
+        write_all(file, [data], 0)
+        file.close()
+
+    def _make(self, path: str) -> File:
+        if path not in self._here:
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.remove(path)
+        file = self._fs.open(path, create=True)
+        self._here.add(path)
+        return file
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if create:
+            return _LocalFile(self._make(path))
+        self._fetch(path)
+        file = self._fs.open(path)
+        start = self._remote.get(path)
+        return _LocalFile(file) if start is None else _RemoteFile(file, start, self._backing)
+
+    def _fetch(self, path: str) -> None:
+        """Have a file here. Raises FileNotFoundError."""
+        if path not in self._here:
+            if not self._is_kept(path):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            self.keep(path, self._backing.file(path))
+
+    def _is_kept(self, path: str) -> bool:
+        return path in self._backing.files and path not in self._removed
+
+    def fill(self, file: File, low: int, high: int) -> None:
+        """Have these bytes of a segment here. Raises OSError."""
+        if isinstance(file, _RemoteFile):
+            file.fill(low, high)
+
+    def rename(self, source: str, target: str) -> None:
+        self._fetch(source)
+        self._fs.rename(source, target)
+        self._here.discard(source)
+        self._here.add(target)
+        self._changed.discard(source)
+        if self._is_kept(source):
+            self._removed.add(source)
+        if not target.startswith(_LOG):
+            self._changed.add(target)
+            self._removed.discard(target)
+
+    def remove(self, path: str) -> None:
+        kept = self._is_kept(path)
+        if path not in self._here and not kept:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if path in self._here:
+            self._fs.remove(path)
+            self._here.discard(path)
+        self._remote.pop(path, None)
+        self._changed.discard(path)
+        if kept:
+            self._removed.add(path)
+
+    def listdir(self, path: str) -> list[str]:
+        prefix = f"{path}/" if path else ""
+        known = [*self._here, *(name for name in list(self._backing.files) if name not in self._removed)]
+        return sorted({name[len(prefix) :].partition("/")[0] for name in known if name.startswith(prefix)})
+
+    def links(self, path: str) -> int:
+        return 1
+
+    def sync_directory(self, path: str) -> None:
+        """What was put in place there is kept in the store when this returns, and what was removed is not. Raises
+        OSError."""
+        for name in [name for name in list(self._changed) if name.rpartition("/")[0] == path]:
+            file = self._fs.open(name)
+            try:
+                data = file.pread(file.size(), 0)
+            finally:
+                file.close()
+            self._backing.put_file(name, data)
+            self._changed.discard(name)
+        gone = [name for name in list(self._removed) if name.rpartition("/")[0] == path]
+        if gone:
+            self._backing.remove_files(gone)
+            self._removed.difference_update(gone)
+
+
+class _LocalFile:
+    """All of it is here. It is not synced: it would be made anew."""
+
+    def __init__(self, file: File) -> None:
+        self.pwritev = file.pwritev
+        self.pread = file.pread
+        self.pread_into = file.pread_into
+        self.pread_cached_into = file.pread_cached_into
+        self.expect = file.expect
+        self.forget = file.forget
+        self.written = file.written
+        self.allocate = file.allocate
+        self.size = file.size
+        self.map = file.map
+        self.close = file.close
+
+    def sync(self) -> None:
+        pass
+
+
+class _RemoteFile:
+    """A segment that another node wrote, or this one in an earlier epoch. Nobody writes to it any more."""
+
+    def __init__(self, file: File, start: int, backing: Backing) -> None:
+        self._file = file
+        self._start = start
+        self._size = file.size()
+        self._backing = backing
+        self._here = bytearray(-(-self._size // BLOCK_BYTES))
+        """Of each block, whether it is here."""
+        self._filling = threading.Lock()
+        self.forget = file.forget
+        self.close = file.close
+
+    def is_here(self, low: int, high: int) -> bool:
+        if low >= high:
+            return True
+        first, last = low // BLOCK_BYTES, (high - 1) // BLOCK_BYTES
+        return self._here.count(1, first, last + 1) == last + 1 - first
+
+    def fill(self, low: int, high: int) -> None:
+        """Have these bytes here. In a thread; raises OSError."""
+        if self.is_here(low, high):
+            return
+        with self._filling:
+            for block in range(low // BLOCK_BYTES, (min(high, self._size) - 1) // BLOCK_BYTES + 1):
+                if not self._here[block]:
+                    begin = block * BLOCK_BYTES
+                    end = min(begin + BLOCK_BYTES, self._size)
+                    for position, data in self._backing.read(self._start + begin, self._start + end):
+                        write_all(self._file, [data], position - self._start)
+                    self._here[block] = 1
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        raise OSError(errno.EROFS, "a segment of an earlier epoch is not written to")
+
+    def pread(self, length: int, position: int) -> bytes:
+        self.fill(position, position + length)
+        return self._file.pread(length, position)
+
+    def pread_into(self, buffer: memoryview, position: int) -> None:
+        self.fill(position, position + len(buffer))
+        self._file.pread_into(buffer, position)
+
+    def pread_cached_into(self, buffer: memoryview, position: int) -> bool:
+        return self.is_here(position, position + len(buffer)) and self._file.pread_cached_into(buffer, position)
+
+    def expect(self, length: int, position: int) -> bool:
+        return not self.is_here(position, position + length) or self._file.expect(length, position)
+
+    def written(self, position: int) -> tuple[int, int]:
+        return min(position, self._size), self._size
+
+    def sync(self) -> None:
+        pass
+
+    def allocate(self, size: int) -> None:
+        raise OSError(errno.EROFS, "a segment of an earlier epoch is not written to")
+
+    def size(self) -> int:
+        return self._size
+
+    def map(self) -> Mapping:
+        return _RemoteMapping(self._file.map(), self)
+
+
+class _RemoteMapping:
+    def __init__(self, mapping: Mapping, file: _RemoteFile) -> None:
+        self._mapping = mapping
+        self._file = file
+        self.view = mapping.view
+
+    def in_memory(self, start: int, end: int) -> bool:
+        return self._file.is_here(start, end) and self._mapping.in_memory(start, end)
+
+    def release(self) -> bool:
+        released = self._mapping.release()
+        if not released:
+            self.view = self._mapping.view
+        return released

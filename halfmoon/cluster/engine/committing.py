@@ -1,0 +1,358 @@
+"""What the shards of a node have to commit, grouped: statements of the database, and objects.
+
+A shard that has written something says so once (`wants`), and is asked later what that is (`take`). What it has then is
+fixed: it is committed as it is, however long it takes and however often it has to be tried, and it is the only commit
+of this shard that is on its way. So each commit ends in one of two ways, and both are certain: it is in the log, or the
+shard is another node's.
+
+    rows      what waits while a statement is on its way is the next statement; no timer
+    objects   an object every `interval_s`, or as soon as shards wait with `object_bytes`, whichever comes first
+
+A call that fails says nothing about what it did. So the heads are read, until that succeeds:
+
+    epoch and end are the commit's      it was committed
+    epoch is, end is its start          it was not: the very same again
+    another epoch                       lost
+
+The same goes for the store: what may be there under a name is there, if it has the footer that was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from halfmoon.cluster.engine import footer
+from halfmoon.cluster.engine.database import Commit, CondemnedError, DatabaseUnavailableError, LogDatabase
+from halfmoon.cluster.engine.objects import ObjectExistsError, ObjectMissingError, ObjectStore, StoreUnavailableError
+from halfmoon.cluster.engine.pieces import Head
+from halfmoon.errors import LeaseLostError
+
+log: Final = logging.getLogger("halfmoon.cluster")
+
+FIRST_PAUSE_S: Final = 0.02
+LAST_PAUSE_S: Final = 1.0
+"""Between tries; each pause is twice as long as the one before."""
+ROW_STATEMENTS: Final = 2
+"""So many are on their way at once: a shard whose row is locked holds up the others of its statement."""
+OBJECTS: Final = 4
+"""So many are on their way at once."""
+
+Frames = Sequence[memoryview | bytes]
+"""Of each piece of a commit."""
+
+
+class Taken(NamedTuple):
+    commit: Commit
+    frames: Frames
+
+
+class Source(Protocol):
+    """A shard's log. Everything is called in the loop."""
+
+    shard: int
+
+    def take(self) -> Taken:
+        """All that it has written and not committed; at least one piece."""
+        ...
+
+    def committed(self, commit: Commit) -> None:
+        """What was taken is in the log; the pieces say where they are."""
+        ...
+
+    def failed(self, error: OSError) -> None:
+        """What was taken may be in the log, and nobody may be told so: LeaseLostError where the shard is another
+        node's, another OSError where its log cannot be written any more."""
+        ...
+
+
+class Committer(Protocol):
+    def wants(self, source: Source) -> None:
+        """It has something to commit; `take` is called soon, and its end is told later. Once before each `take`."""
+        ...
+
+    def written(self, size: int) -> None:
+        """A shard has so many bytes more to commit."""
+        ...
+
+    def close(self) -> None:
+        """Nothing is begun any more, and nobody is told of what is on its way."""
+        ...
+
+
+class RowCommitter:
+    """Of fast shards: commits are rows of the database."""
+
+    def __init__(self, database: LogDatabase) -> None:
+        self._database = database
+        self._waiting: dict[int, Source] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._scheduled = False
+        self._closed = False
+        self.statements = 0
+        """So many were committed."""
+
+    def wants(self, source: Source) -> None:
+        self._waiting[source.shard] = source
+        if not self._scheduled and len(self._tasks) < ROW_STATEMENTS:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._begin)  # others of this round come along
+
+    def written(self, size: int) -> None:
+        pass
+
+    def _begin(self) -> None:
+        self._scheduled = False
+        if not self._waiting or self._closed:
+            return
+        ended = _Ended(self._waiting, lambda: self._closed)
+        self._waiting = {}
+        _run(self._commit(ended), ended, self._tasks, self._begin)
+
+    async def _commit(self, ended: _Ended) -> None:
+        taken = {shard: source.take() for shard, source in sorted(ended.sources.items())}
+
+        async def apply(commits: Sequence[Commit]) -> set[int]:
+            frames = [[bytes(data) for data in taken[commit.shard].frames] for commit in commits]
+            return await self._database.commit_rows(commits, frames)
+
+        await _decide(self._database, [one.commit for one in taken.values()], apply, ended)
+        self.statements += 1
+
+    def close(self) -> None:
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+
+
+class ObjectCommitter:
+    """Of object shards: all that wait at one time go into one object."""
+
+    def __init__(
+        self,
+        database: LogDatabase,
+        store: ObjectStore,
+        node: int,
+        make_key: Callable[[], str],
+        interval_s: float,
+        object_bytes: int,
+    ) -> None:
+        """`node`: its number, for the footer. `make_key`: a name that nobody has used."""
+        self._database = database
+        self._store = store
+        self._node = node
+        self._make_key = make_key
+        self._interval_s = interval_s
+        self._object_bytes = object_bytes
+        self._waiting: dict[int, Source] = {}
+        self._waiting_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._due = False
+        """An object is to be begun as soon as there may be another one."""
+        self._closed = False
+        self.objects = 0
+        self.object_sizes = 0
+        """Of all that were stored, bytes."""
+
+    def wants(self, source: Source) -> None:
+        self._waiting[source.shard] = source
+        if self._timer is None and not self._due:
+            self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._time)
+
+    def written(self, size: int) -> None:
+        self._waiting_bytes += size
+        if self._waiting_bytes >= self._object_bytes and self._waiting and not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._begin)
+
+    def _time(self) -> None:
+        self._due = True
+        self._begin()
+
+    def _begin(self) -> None:
+        if not self._due or self._closed or len(self._tasks) >= OBJECTS:
+            return
+        self._due = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._waiting_bytes = 0
+        if self._waiting:
+            ended = _Ended(self._waiting, lambda: self._closed)
+            self._waiting = {}
+            _run(self._commit(ended), ended, self._tasks, self._begin)
+
+    async def _commit(self, ended: _Ended) -> None:
+        left = [source.take() for _, source in sorted(ended.sources.items())]
+        while left:
+            key = self._make_key()
+            commits = [one.commit for one in left]
+            data, placed = footer.build(self._node, key, commits, [one.frames for one in left])
+            try:
+                await store_object(self._store, key, data)
+                await _decide(self._database, placed, self._apply(key, len(data)), ended)
+            except CondemnedError:
+                # It took so long that the object was taken for a leftover. What is not committed is stored anew.
+                log.warning("event=object_condemned key=%s", key)
+                left = [one for one in left if ended.without([one.commit])]
+                continue
+            self.objects += 1
+            self.object_sizes += len(data)
+            return
+
+    def _apply(self, key: str, size: int) -> Callable[[Sequence[Commit]], Awaitable[set[int]]]:
+        return lambda commits: self._database.commit_object(key, size, commits)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+
+def _run(work: Awaitable[None], ended: _Ended, tasks: set[asyncio.Task[None]], then: Callable[[], None]) -> None:
+    task = asyncio.ensure_future(work)
+    tasks.add(task)
+
+    def over(task: asyncio.Task[None]) -> None:
+        tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("event=commit_failed", exc_info=error)
+            for shard in ended.sources:
+                ended.failed(shard, OSError(f"the commit failed: {error}"))
+        then()
+
+    task.add_done_callback(over)
+
+
+class _Ended:
+    """Tells each source of its end, once."""
+
+    def __init__(self, sources: dict[int, Source], is_closed: Callable[[], bool]) -> None:
+        self.sources = sources
+        self._is_closed = is_closed
+        self._told: set[int] = set()
+
+    def committed(self, commit: Commit) -> None:
+        if self._is_first(commit.shard):
+            self.sources[commit.shard].committed(commit)
+
+    def failed(self, shard: int, error: OSError) -> None:
+        if self._is_first(shard):
+            self.sources[shard].failed(error)
+
+    def _is_first(self, shard: int) -> bool:
+        if shard in self._told or self._is_closed():
+            return False
+        self._told.add(shard)
+        return True
+
+    def without(self, commits: Sequence[Commit]) -> list[Commit]:
+        """Those that have not ended."""
+        return [commit for commit in commits if commit.shard not in self._told]
+
+
+async def store_object(store: ObjectStore, key: str, data: bytes) -> None:
+    """Until it is there. `data` ends with a footer. Raises OSError where another object has the name."""
+    pauses = _Pauses()
+    while True:
+        try:
+            await store.put(key, data)
+            return
+        except ObjectExistsError:
+            if await _has(store, key, data):
+                return
+            raise OSError(f"object {key} is there, and is another one") from None
+        except StoreUnavailableError as error:
+            await pauses.wait("object_not_stored", error)
+
+
+async def _has(store: ObjectStore, key: str, data: bytes) -> bool:
+    """Whether what is there is what was sent, by an earlier try: it has the same length and the same footer."""
+    pauses = _Pauses()
+    while True:
+        try:
+            if await store.size(key) != len(data):
+                return False
+            begin = len(data) - footer.TRAILER_BYTES
+            return await store.get(key, begin, len(data)) == data[begin:]
+        except ObjectMissingError:
+            return False
+        except StoreUnavailableError as error:
+            await pauses.wait("object_not_read", error)
+
+
+async def _decide(
+    database: LogDatabase,
+    commits: Sequence[Commit],
+    apply: Callable[[Sequence[Commit]], Awaitable[set[int]]],
+    ended: _Ended,
+) -> None:
+    """Until the end of each is certain; `ended` is told. Raises CondemnedError."""
+    left = ended.without(commits)
+    pauses = _Pauses()
+    while left:
+        condemned: CondemnedError | None = None
+        try:
+            done = await apply(left)
+            for commit in left:
+                if commit.shard in done:
+                    ended.committed(commit)
+        except CondemnedError as error:
+            condemned = error
+        except DatabaseUnavailableError as error:
+            await pauses.wait("commit_unknown", error)
+        left = ended.without(left)
+        if not left:
+            return
+        heads = {head.shard: head for head in await _heads(database)}
+        for commit in left:
+            found = _end_of(commit, heads.get(commit.shard))
+            if isinstance(found, OSError):
+                ended.failed(commit.shard, found)
+            elif found:
+                ended.committed(commit)
+        left = ended.without(left)
+        if condemned is not None and left:
+            raise condemned
+
+
+def _end_of(commit: Commit, head: Head | None) -> bool | OSError:
+    """Whether it was committed; an error: nobody will ever be told so."""
+    if head is None or head.epoch < commit.epoch:
+        epoch = "is gone" if head is None else f"has epoch {head.epoch}"
+        return _lost_commits(f"shard {commit.shard} {epoch} in the database, and epoch {commit.epoch} here")
+    if head.epoch > commit.epoch:
+        return LeaseLostError(f"shard {commit.shard} has epoch {head.epoch}, and not {commit.epoch}")
+    if head.end in (commit.start, commit.end):
+        return head.end == commit.end
+    return _lost_commits(f"shard {commit.shard} ends at {head.end} in the database, and at {commit.start} here")
+
+
+def _lost_commits(found: str) -> OSError:
+    """Nobody else writes in this epoch: the database forgot what it had promised, or was restored."""
+    return OSError(f"{found}: the database has lost commits (docs/cluster.md)")
+
+
+async def _heads(database: LogDatabase) -> Sequence[Head]:
+    pauses = _Pauses()
+    while True:
+        try:
+            return await database.heads()
+        except DatabaseUnavailableError as error:
+            await pauses.wait("heads_not_read", error)
+
+
+class _Pauses:
+    def __init__(self) -> None:
+        self._next_s = FIRST_PAUSE_S
+
+    async def wait(self, event: str, error: Exception) -> None:
+        log.info("event=%s error=%s again_s=%s", event, error, self._next_s)
+        await asyncio.sleep(self._next_s)
+        self._next_s = min(LAST_PAUSE_S, 2 * self._next_s)

@@ -1,0 +1,173 @@
+"""The log of a shard that lives in an object store and a database, as a storage engine (core/storage/storage.py).
+
+It is the local disk's log over a cache: the same files, which are never synced, and of which those from before this
+node had the shard are filled as they are read. What makes *written* *flushed* is a commit. All frames are written in
+this epoch from a segment of their own on: so each segment was written by one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from halfmoon.cluster.engine.backing import Backing
+from halfmoon.cluster.engine.cached_files import CachedFiles
+from halfmoon.cluster.engine.committing import Taken
+from halfmoon.cluster.engine.database import Commit
+from halfmoon.cluster.engine.piece_list import PieceList
+from halfmoon.cluster.engine.pieces import Piece
+from halfmoon.core.crc import crc32c
+from halfmoon.core.storage.bounds import Floor, Noted
+from halfmoon.core.storage.commitlog import CommitLog
+from halfmoon.core.storage.log_files import FOLDER, segment_path
+from halfmoon.core.storage.segment import Removed
+from halfmoon.errors import StartError
+
+
+class ShardCommit:
+    """See core/storage/segment.Sync. Begun in the loop, it is all that is written when its turn comes."""
+
+    def __init__(self, log: ShardLog) -> None:
+        self._log = log
+        self.target = log.written
+        self.shard = log.backing.shard
+        self._grows = False
+        self._done: Callable[[OSError | None], None] = lambda error: None
+
+    @property
+    def is_plain(self) -> bool:
+        return False
+
+    def begin(self, done: Callable[[OSError | None], None]) -> bool:
+        self._grows = True
+        self._want(done)
+        return True
+
+    def _want(self, done: Callable[[OSError | None], None]) -> None:
+        self._done = done
+        self._log.backing.wants(self)
+
+    def run(self) -> None:
+        """Where somebody waits for it, in a thread: what was written when it was made."""
+        ended: Future[OSError | None] = Future()
+        self._log.backing.call_in_loop(lambda: self._want(ended.set_result))
+        error = ended.result()
+        if error is not None:
+            raise error
+
+    def take(self) -> Taken:
+        log = self._log
+        if self._grows:
+            self.target = log.written
+        pieces, frames = log.between(log.flushed, self.target)
+        return Taken(Commit(self.shard, log.backing.epoch, tuple(pieces)), frames)
+
+    def committed(self, commit: Commit) -> None:
+        self._log.backing.pieces.add(commit.pieces)
+        self._done(None)
+
+    def failed(self, error: OSError) -> None:
+        self._done(error)
+
+
+class ShardLog(CommitLog):
+    """Of one shard, while this node has it."""
+
+    def __init__(self, files: CachedFiles, backing: Backing, segment_bytes: int, low_disk_bytes: int | None) -> None:
+        super().__init__(files, segment_bytes, low_disk_bytes, one_of_many=True)
+        self.backing = backing
+        self.recycles = False
+        self._files = files
+
+    def open(self) -> None:
+        fs = self._files
+        fs.make_directory(FOLDER)
+        segments = self.backing.pieces.segments()
+        for start, end in segments:
+            fs.make_remote(segment_path(start), start, end - start)
+        super().open()
+        end = self.backing.head.end
+        first = segments[0][0] if segments else end
+        self.floor, self.ceiling = Floor(first, 0), Noted(end, 0)
+        if not segments:
+            self.end = self.written = self.flushed = first
+
+    def recover(self, begin: int, end: int) -> None:
+        for segment in self.segments:
+            low, high = max(begin, segment.start), min(end, segment.end)
+            if low < high and not segment.mapping.in_memory(low - segment.start, high - segment.start):
+                self._files.fill(segment.file, low - segment.start, high - segment.start)
+
+    def prove(self, begin: int, end: int) -> None:
+        """It was committed, or it would not be here."""
+
+    def lease(self, generation: int) -> int:
+        backing = self.backing
+        if backing.epoch <= generation:
+            raise StartError(f"shard {backing.shard}: its log has epoch {generation}, its head {backing.epoch}")
+        return backing.epoch
+
+    def resume(self, end: int, generation: int) -> None:
+        backing = self.backing
+        if end != backing.head.end:
+            raise StartError(f"shard {backing.shard}: its log can be read up to {end}, and not to {backing.head.end}")
+        super().resume(end, generation)
+        self.here_from = end
+
+    def write(self) -> None:
+        before = self.written
+        super().write()
+        self.backing.written(self.written - before)
+
+    def between(self, begin: int, end: int) -> tuple[list[Piece], list[memoryview]]:
+        """What was written there: a piece of each segment, and its bytes."""
+        pieces: list[Piece] = []
+        frames: list[memoryview] = []
+        while begin < end:
+            segment = self.segment_at(begin)
+            stop = min(end, segment.end)
+            data = segment.view[begin - segment.start : stop - segment.start]
+            pieces.append(Piece(begin, stop, crc32c(data), segment.start))
+            frames.append(data)
+            begin = stop
+        return pieces, frames
+
+    def sync_job(self) -> ShardCommit | None:
+        self._unsynced.clear()
+        if self.flushed == self.written or self.failed is not None:
+            return None
+        return ShardCommit(self)
+
+    def begin_removal(self) -> Callable[[], Removed] | None:
+        remove = super().begin_removal()
+        if remove is None:
+            return None
+        start, backing = self.start, self.backing
+
+        def run() -> Removed:
+            backing.drop(start)
+            return remove()
+
+        return run
+
+    # -- for the mover ---------------------------------------------------------------------------------------------
+
+    @property
+    def shard(self) -> int:
+        return self.backing.shard
+
+    @property
+    def epoch(self) -> int:
+        return self.backing.epoch
+
+    @property
+    def pieces(self) -> PieceList:
+        return self.backing.pieces
+
+    def active_segment(self) -> int:
+        return self.segments[-1].start if self.segments else self.end
+
+    def bytes_of(self, start: int, end: int) -> bytes:
+        segment = self.segment_at(start)
+        with segment.view[:0]:  # keeps the file open
+            return segment.file.pread(end - start, start - segment.start)

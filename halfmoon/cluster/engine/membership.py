@@ -1,0 +1,150 @@
+"""A node's part in its cluster: it says that it lives, takes shards whose owners are dead, and gives some away.
+
+    every RENEW_S   its lease is renewed, and it hears which shards are its own
+    every LOOK_S    shards of dead owners are shared out
+    every MOVE_S    one shard moves, where another node is to have it
+
+Nothing here is needed for safety: a node that believes wrong things about its shards cannot commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
+
+from halfmoon.cluster.engine.database import DatabaseUnavailableError, LogDatabase, Node
+from halfmoon.cluster.engine.pieces import Head
+from halfmoon.cluster.engine.sharing import Move, to_give, to_take
+from halfmoon.errors import LeaseLostError
+
+log: Final = logging.getLogger("halfmoon.cluster")
+
+RENEW_S: Final = 1.0
+LOOK_S: Final = 0.25
+MOVE_S: Final = 1.0
+
+
+class Shards(Protocol):
+    """What a node does with the shards it is told of. Everything is called in the loop."""
+
+    def taken(self, head: Head) -> None:
+        """It owns this shard now, in a new epoch: open it."""
+        ...
+
+    def lost(self, shard: int) -> None:
+        """Another node owns it."""
+        ...
+
+    async def give(self, move: Move) -> None:
+        """Let go of a shard in good order, and hand it over."""
+        ...
+
+
+class Membership:
+    """Of one start of one node."""
+
+    def __init__(self, database: LogDatabase, shards: Shards, number: int, host: str, port: int, rack: str) -> None:
+        self._database = database
+        self._shards = shards
+        self._who = number, host, port, rack
+        self.incarnation = 0
+        """0: not registered yet."""
+        self.nodes: Sequence[Node] = ()
+        """As of the last look."""
+        self.confirmed_s = 0.0
+        """When the call began, by the loop's clock, by which the database last said what is this node's."""
+        self._owned: dict[int, int] = {}
+        """Shard → epoch."""
+        self._seen: dict[int, int] = {}
+        """Shard → the highest epoch in which it ever was this node's: what is read late may be of before."""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Be a node. Waits until the database answers."""
+        while not self.incarnation:
+            try:
+                self.incarnation = await self._database.register(*self._who)
+            except DatabaseUnavailableError as error:
+                log.warning("event=not_registered error=%s", error)
+                await asyncio.sleep(RENEW_S)
+        log.info("event=registered incarnation=%d", self.incarnation)
+        for step, interval_s in ((self._renew, RENEW_S), (self._look, LOOK_S), (self._move, MOVE_S)):
+            self._tasks.append(asyncio.ensure_future(_again_and_again(step, interval_s)))
+
+    async def stop(self) -> None:
+        """Its shards may be taken at once."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.incarnation:
+            try:
+                await self._database.leave(self.incarnation)
+            except DatabaseUnavailableError as error:
+                log.warning("event=not_left error=%s", error)
+
+    async def _renew(self) -> None:
+        begun_s = asyncio.get_running_loop().time()
+        before = dict(self._owned)
+        try:
+            heads = await self._database.renew(self.incarnation)
+        except LeaseLostError as error:
+            # So long dead that it was forgotten: whatever it had is others'.
+            log.error("event=forgotten error=%s", error)
+            self.incarnation = await self._database.register(*self._who)
+            heads = []
+        self.confirmed_s = begun_s
+        found = {head.shard: head for head in heads}
+        for shard, epoch in before.items():
+            if self._owned.get(shard) == epoch and (shard not in found or found[shard].epoch != epoch):
+                self._lose(shard)
+        for head in heads:  # by a take of unknown outcome, or given by another node
+            self._own(head)
+
+    async def _look(self) -> None:
+        heads = await self._database.heads()
+        self.nodes = await self._database.nodes()
+        for head in to_take(heads, self.nodes, self.incarnation):
+            taken = await self._database.take(head.shard, head.epoch, self.incarnation)
+            if taken is not None:
+                self._own(taken)
+        for head in heads:
+            if head.owner == self.incarnation:
+                self._own(head)
+
+    async def _move(self) -> None:
+        if not self.nodes:
+            return
+        move = to_give(await self._database.heads(), self.nodes, self.incarnation)
+        if move is not None and self._owned.get(move.head.shard) == move.head.epoch:
+            await self._shards.give(move)
+
+    def _own(self, head: Head) -> None:
+        if head.epoch <= self._seen.get(head.shard, 0):
+            return
+        if head.shard in self._owned:
+            self._lose(head.shard)
+        self._owned[head.shard] = self._seen[head.shard] = head.epoch
+        log.info("event=shard_taken shard=%d epoch=%d", head.shard, head.epoch)
+        self._shards.taken(head)
+
+    def _lose(self, shard: int) -> None:
+        log.info("event=shard_lost shard=%d epoch=%d", shard, self._owned.pop(shard))
+        self._shards.lost(shard)
+
+    def given(self, shard: int) -> None:
+        """It was handed over."""
+        self._owned.pop(shard, None)
+
+
+async def _again_and_again(step: Callable[[], Awaitable[None]], interval_s: float) -> None:
+    """Whatever it raises."""
+    while True:
+        try:
+            await step()
+        except DatabaseUnavailableError as error:
+            log.info("event=database_unavailable error=%s", error)
+        except Exception:
+            log.exception("event=membership_failed")
+        await asyncio.sleep(interval_s)

@@ -1,0 +1,170 @@
+"""Brings frames from the database into objects, and many small pieces together (merging.py says which).
+
+The owner does that, from its cache. First the object is stored, then the pieces are exchanged in one transaction, which
+the shard's epoch guards: a node that has lost the shard changes nothing, and its object is a leftover.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from halfmoon.cluster.engine import footer, merging
+from halfmoon.cluster.engine.committing import store_object
+from halfmoon.cluster.engine.database import Commit, CondemnedError, DatabaseUnavailableError, LogDatabase
+from halfmoon.cluster.engine.merging import Run
+from halfmoon.cluster.engine.objects import ObjectStore
+from halfmoon.cluster.engine.piece_list import PieceList
+from halfmoon.cluster.engine.pieces import Piece
+from halfmoon.core.crc import crc32c
+
+T = TypeVar("T")
+log: Final = logging.getLogger("halfmoon.cluster")
+
+OBJECT_BYTES = 64 << 20
+"""Of shards together, at most about."""
+AGAIN_S: Final = 1.0
+"""After a call that failed."""
+
+
+class Owned(Protocol):
+    """A shard that this node has."""
+
+    @property
+    def shard(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def pieces(self) -> PieceList: ...
+    def active_segment(self) -> int:
+        """Where the segment begins that is written to."""
+        ...
+
+    def bytes_of(self, start: int, end: int) -> bytes:
+        """What its cache has there, of one segment. In a thread; raises OSError."""
+        ...
+
+
+class _Part(NamedTuple):
+    owned: Owned
+    run: Run
+
+
+class Mover:
+    """`turn` is called again and again, one at a time."""
+
+    def __init__(
+        self, database: LogDatabase, store: ObjectStore, node: int, make_key: Callable[[str], str], row_age_s: float
+    ) -> None:
+        """`make_key`: as of Backing. `row_age_s`: rows become an object after so long, however few they are."""
+        self._database = database
+        self._store = store
+        self._node = node
+        self._make_key = make_key
+        self._row_age_s = row_age_s
+        self._seen: dict[int, tuple[int, float]] = {}
+        """Shard → its oldest row, and when that was seen first."""
+        self.moved_bytes = 0
+
+    async def turn(self, shards: Sequence[Owned]) -> bool:
+        """Do what is to be done first; whether there was something."""
+        for choose in (self._rows, self._small, self._sealed):
+            parts = choose(shards)
+            if parts:
+                await self._move(parts)
+                return True
+        return False
+
+    def _rows(self, shards: Sequence[Owned]) -> list[_Part]:
+        """Of all shards, as soon as one has many or an old one."""
+        now_s = asyncio.get_running_loop().time()
+        due = False
+        for owned in shards:
+            rows = merging.rows_of(owned.pieces)
+            if not rows:
+                self._seen.pop(owned.shard, None)
+                continue
+            oldest, since_s = self._seen.get(owned.shard, (-1, 0.0))
+            if oldest != rows[0].start:
+                self._seen[owned.shard] = rows[0].start, now_s
+            elif now_s - since_s >= self._row_age_s:
+                due = True
+            due = due or merging.are_many(rows)
+        return self._within(shards, lambda owned: merging.row_runs(owned.pieces)) if due else []
+
+    def _small(self, shards: Sequence[Owned]) -> list[_Part]:
+        return self._within(shards, lambda owned: merging.small_runs(list(owned.pieces)))
+
+    def _sealed(self, shards: Sequence[Owned]) -> list[_Part]:
+        for owned in shards:
+            run = merging.sealed_run(list(owned.pieces), owned.active_segment())
+            if run is not None:
+                return [_Part(owned, run)]
+        return []
+
+    @staticmethod
+    def _within(shards: Sequence[Owned], runs: Callable[[Owned], Sequence[Run]]) -> list[_Part]:
+        parts: list[_Part] = []
+        size = 0
+        for owned in shards:
+            for run in runs(owned):
+                if parts and size + run.end - run.start > OBJECT_BYTES:
+                    return parts
+                parts.append(_Part(owned, run))
+                size += run.end - run.start
+        return parts
+
+    async def _move(self, parts: Sequence[_Part]) -> None:
+        key = self._make_key("g")
+        data, placed = await asyncio.to_thread(self._build, key, parts)
+        await store_object(self._store, key, data)
+        for part, commit in zip(parts, placed, strict=True):
+            if await self._exchange(part, commit.pieces, (key, len(data))):
+                part.owned.pieces.replace(part.run.old, commit.pieces)
+                self.moved_bytes += part.run.end - part.run.start
+
+    def _build(self, key: str, parts: Sequence[_Part]) -> tuple[bytes, list[Commit]]:
+        commits, frames = [], []
+        for owned, run in parts:
+            data = owned.bytes_of(run.start, run.end)
+            # What is put in the place of committed pieces is what was committed.
+            at = 0
+            for piece in run.old:
+                if crc32c(memoryview(data)[at : at + piece.size]) != piece.crc:
+                    raise OSError(f"shard {owned.shard}: the cache is damaged at {piece.start}")
+                at += piece.size
+            piece = Piece(run.start, run.end, crc32c(data), run.segment)
+            commits.append(Commit(owned.shard, owned.epoch, (piece,)))
+            frames.append([data])
+        return footer.build(self._node, key, commits, frames)
+
+    async def _exchange(self, part: _Part, new: Sequence[Piece], stored: tuple[str, int]) -> bool:
+        """Whether the new pieces are in the log; also where nobody was told so."""
+        owned, run = part
+        while True:
+            refused = False
+            try:
+                if await self._database.replace(owned.shard, owned.epoch, run.old, new, [stored]):
+                    return True
+                refused = True  # or done by a try that was given up
+            except CondemnedError:
+                log.warning("event=object_condemned key=%s", stored[0])
+                refused = True
+            except DatabaseUnavailableError as error:
+                log.info("event=exchange_unknown shard=%d error=%s", owned.shard, error)
+            head, pieces, _ = await _insist(lambda: self._database.contents(owned.shard))
+            if head.epoch == owned.epoch and new[0] in pieces:
+                return True
+            if refused or head.epoch != owned.epoch:
+                return False
+
+
+async def _insist(call: Callable[[], Awaitable[T]]) -> T:
+    while True:
+        try:
+            return await call()
+        except DatabaseUnavailableError as error:
+            log.info("event=database_unavailable error=%s", error)
+            await asyncio.sleep(AGAIN_S)

@@ -1,0 +1,59 @@
+"""Deletes objects that nobody needs any more: those of which no piece and no file is left, and leftovers.
+
+An object that is dead stays for DEAD_S, for those who read from it what they knew of a moment ago. A leftover was
+stored by somebody who has died before its commit. Its name is condemned before it is deleted, and stays so for a week:
+a commit that comes after all finds that, and nothing is lost. So its age is only a guess, and no clock decides.
+
+One node does that for all; two do no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from halfmoon.cluster.engine.database import LogDatabase
+from halfmoon.cluster.engine.objects import ObjectStore
+
+log: Final = logging.getLogger("halfmoon.cluster")
+
+DEAD_S: Final = 3600.0
+LEFTOVER: Final = timedelta(hours=24)
+
+
+class Sweeper:
+    """Both raise DatabaseUnavailableError and StoreUnavailableError; what was not done is done by the next call."""
+
+    def __init__(self, database: LogDatabase, store: ObjectStore, prefix: str) -> None:
+        """`prefix`: of the keys of all objects of this cluster."""
+        self._database = database
+        self._store = store
+        self._prefix = prefix
+
+    async def delete_dead(self, dead_s: float = DEAD_S) -> int:
+        """How many were deleted."""
+        deleted = 0
+        while keys := await self._database.dead_objects(dead_s):
+            await self._store.delete(keys)
+            await self._database.forget_objects(keys)
+            deleted += len(keys)
+        return deleted
+
+    async def delete_leftovers(self, now: datetime | None = None, age: timedelta = LEFTOVER) -> int:
+        """How many were deleted."""
+        before = (now or datetime.now(UTC)) - age
+        deleted = 0
+        async for part in self._store.list(self._prefix):
+            old = [one.key for one in part if one.modified < before]
+            if not old:
+                continue
+            known = await self._database.known(old)
+            await self._database.condemn([key for key in old if key not in known])
+            # Who has committed one in this moment has it. Those that are dead already could not be deleted before.
+            dead = sorted(await self._database.dead_among(old))
+            await self._store.delete(dead)
+            deleted += len(dead)
+        if deleted:
+            log.info("event=leftovers_deleted count=%d", deleted)
+        return deleted

@@ -1,0 +1,88 @@
+"""Connections to the database, and what an error of one means.
+
+A node has few: one that holds its lock, one that renews its lease, and a pool for the rest. A server that does not
+answer is given up after `CALL_S`, in which a lease is not over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import asyncpg
+
+from halfmoon.cluster.engine.database import DatabaseUnavailableError
+
+CALL_S: Final = 3.0
+"""For a statement, and for a connection to be made."""
+POOL: Final = 4
+
+_SERVER_SETTINGS: Final = {
+    "application_name": "halfmoon",
+    "statement_timeout": str(int(CALL_S * 1000)),
+    "lock_timeout": str(int(CALL_S * 1000)),
+    "idle_in_transaction_session_timeout": "2000",
+    # A connection whose peer is gone must not hold a lock of an incarnation for hours.
+    "tcp_keepalives_idle": "1",
+    "tcp_keepalives_interval": "1",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "3000",
+}
+
+_PASSING: Final = ("08", "25", "40", "53", "55", "57", "58")
+"""Classes of SQLSTATE that say nothing about the statement itself: connections, a server that became read-only,
+deadlocks, no resources, locks, a shutdown, its system."""
+
+
+class Access:
+    """How to connect. `dsn` as of libpq: `postgresql://user@host1,host2/name`; more hosts are a primary and those that
+    may become it."""
+
+    def __init__(self, dsn: str, password: str | None = None, ssl: Any = None) -> None:
+        self._dsn = dsn
+        self._more: dict[str, Any] = {"timeout": CALL_S, "command_timeout": CALL_S, "server_settings": _SERVER_SETTINGS}
+        if password is not None:
+            self._more["password"] = password
+        if ssl is not None:
+            self._more["ssl"] = ssl
+
+    async def connect(self) -> asyncpg.Connection:
+        """Raises DatabaseUnavailableError."""
+        with translated():
+            return await asyncpg.connect(self._dsn, target_session_attrs="primary", **self._more)
+
+    async def pool(self) -> asyncpg.Pool:
+        """Connects when it is used."""
+        return await asyncpg.create_pool(
+            self._dsn, target_session_attrs="primary", min_size=0, max_size=POOL, **self._more
+        )
+
+
+class translated:  # noqa: N801, used like contextlib.suppress
+    """What is wrong with the database, or with the way to it, is a DatabaseUnavailableError; a wrong statement is
+    not."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, asyncpg.PostgresError):
+            state = error.sqlstate or ""
+            if state[:2] in _PASSING:
+                raise DatabaseUnavailableError(_said(error)) from error
+        elif isinstance(error, (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, asyncio.TimeoutError)):
+            raise DatabaseUnavailableError(_said(error)) from error
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".rstrip(": ")
+
+
+@asynccontextmanager
+async def transaction(pool: asyncpg.Pool, isolation: str = "read_committed") -> AsyncIterator[Any]:
+    """A connection in a transaction. Raises DatabaseUnavailableError."""
+    with translated():
+        async with pool.acquire(timeout=CALL_S) as connection, connection.transaction(isolation=isolation):
+            yield connection

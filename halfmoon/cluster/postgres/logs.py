@@ -1,0 +1,233 @@
+"""Logs and leases in PostgreSQL, as cluster/engine/database.LogDatabase says it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import asyncpg
+
+from halfmoon.cluster.engine.database import (
+    CONDEMNED_S,
+    Commit,
+    CondemnedError,
+    Contents,
+    DatabaseUnavailableError,
+    Node,
+    SideFile,
+)
+from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability, Head, Piece
+from halfmoon.cluster.postgres import statements
+from halfmoon.cluster.postgres.connecting import CALL_S, Access, transaction, translated
+from halfmoon.errors import LeaseLostError
+
+LEASE_S: Final = 3.0
+
+
+class PostgresLogs:
+    def __init__(self, access: Access, pool: asyncpg.Pool, lease_s: float = LEASE_S) -> None:
+        self._access = access
+        self._pool = pool
+        self._lease_s = lease_s
+        self._lock: asyncpg.Connection | None = None
+        """The session that holds the lock of this incarnation."""
+
+    @classmethod
+    async def open(cls, access: Access, lease_s: float = LEASE_S) -> PostgresLogs:
+        return cls(access, await access.pool(), lease_s)
+
+    async def _fetch(self, statement: str, *arguments: object) -> list[Any]:
+        with translated():
+            async with self._pool.acquire(timeout=CALL_S) as connection:
+                return list(await connection.fetch(statement, *arguments))
+
+    # -- logs ------------------------------------------------------------------------------------------------------
+
+    async def heads(self) -> Sequence[Head]:
+        return [_head(row) for row in await self._fetch(statements.HEADS)]
+
+    async def commit_rows(self, commits: Sequence[Commit], frames: Sequence[Sequence[bytes]]) -> set[int]:
+        rows = [
+            (commit.shard, piece.start, piece.end, piece.crc, piece.segment, data)
+            for commit, datas in zip(commits, frames, strict=True)
+            for piece, data in zip(commit.pieces, datas, strict=True)
+        ]
+        found = await self._fetch(statements.COMMIT_ROWS, *_moves(commits), *_columns(rows))
+        return {row[0] for row in found}
+
+    async def commit_object(self, key: str, size: int, commits: Sequence[Commit]) -> set[int]:
+        rows = [
+            (commit.shard, piece.start, piece.end, piece.crc, piece.segment, piece.at)
+            for commit in commits
+            for piece in commit.pieces
+        ]
+        try:
+            found = await self._fetch(statements.COMMIT_OBJECT, *_moves(commits), key, size, *_columns(rows))
+        except asyncpg.UniqueViolationError as error:
+            raise CondemnedError(f"object {key}: {error}") from error
+        return {row[0] for row in found}
+
+    async def contents(self, shard: int) -> Contents:
+        async with transaction(self._pool, "repeatable_read") as connection:
+            head = await connection.fetchrow(statements.HEAD, shard)
+            if head is None:
+                raise DatabaseUnavailableError(f"shard {shard} is not in the database")
+            pieces = await connection.fetch(statements.PIECES, shard)
+            files = await connection.fetch(statements.FILES, shard)
+        return Contents(_head(head), [Piece(*row) for row in pieces], [SideFile(*row) for row in files])
+
+    async def frames(self, shard: int, start: int, end: int) -> Sequence[tuple[Piece, bytes]]:
+        rows = await self._fetch(statements.FRAMES, shard, start, end)
+        return [(Piece(*row[:6]), row[6]) for row in rows]
+
+    async def replace(
+        self, shard: int, epoch: int, old: Sequence[Piece], new: Sequence[Piece], objects: Sequence[tuple[str, int]]
+    ) -> bool:
+        in_objects = [(piece.start, piece.end, piece.key) for piece in old if piece.key != IN_DATABASE]
+        in_rows = [(piece.start, piece.end) for piece in old if piece.key == IN_DATABASE]
+        keys = sorted({key for _, _, key in in_objects})
+        try:
+            async with transaction(self._pool) as connection:
+                if await connection.fetchrow(statements.HOLD, shard, epoch) is None:
+                    return False
+                await connection.fetch(statements.LOCK_OBJECTS, keys)
+                removed = 0
+                if in_objects:
+                    removed += _count(await connection.execute(statements.REMOVE_PIECES, shard, *_columns(in_objects)))
+                if in_rows:
+                    removed += _count(await connection.execute(statements.REMOVE_ROWS, shard, *_columns(in_rows)))
+                if removed != len(old):
+                    raise _NotAsAssumedError
+                for key, size in objects:
+                    await _add_object(connection, key, size)
+                rows = [(shard, p.start, p.end, p.crc, p.segment, p.key, p.at) for p in new]
+                await connection.executemany(statements.ADD_PIECE, rows)
+                await connection.execute(statements.MARK_DEAD, keys)
+        except _NotAsAssumedError:
+            return False
+        return True
+
+    async def drop(self, shard: int, epoch: int, before: int) -> bool:
+        async with transaction(self._pool) as connection:
+            if await connection.fetchrow(statements.HOLD, shard, epoch) is None:
+                return False
+            keys = [row[0] for row in await connection.fetch(statements.KEYS_BEFORE, shard, before)]
+            await connection.fetch(statements.LOCK_OBJECTS, keys)
+            await connection.execute(statements.DROP_PIECES, shard, before)
+            await connection.execute(statements.DROP_ROWS, shard, before)
+            await connection.execute(statements.MARK_DEAD, keys)
+        return True
+
+    async def put_file(self, shard: int, epoch: int, file: SideFile) -> bool:
+        async with transaction(self._pool) as connection:
+            if await connection.fetchrow(statements.HOLD, shard, epoch) is None:
+                return False
+            keys = [row[0] for row in await connection.fetch(statements.FILE_KEYS, shard, [file.path])]
+            await connection.fetch(statements.LOCK_OBJECTS, keys)
+            await _add_object(connection, file.key, file.size)
+            await connection.execute(statements.PUT_FILE, shard, file.path, file.key, file.size, file.crc)
+            await connection.execute(statements.MARK_DEAD, [key for key in keys if key != file.key])
+        return True
+
+    async def remove_files(self, shard: int, epoch: int, paths: Sequence[str]) -> bool:
+        async with transaction(self._pool) as connection:
+            if await connection.fetchrow(statements.HOLD, shard, epoch) is None:
+                return False
+            keys = [row[0] for row in await connection.fetch(statements.FILE_KEYS, shard, list(paths))]
+            await connection.fetch(statements.LOCK_OBJECTS, keys)
+            await connection.execute(statements.REMOVE_FILES, shard, list(paths))
+            await connection.execute(statements.MARK_DEAD, keys)
+        return True
+
+    # -- objects that nobody needs ---------------------------------------------------------------------------------
+
+    async def dead_objects(self, older_than_s: float) -> Sequence[str]:
+        return [row[0] for row in await self._fetch(statements.DEAD_OBJECTS, older_than_s, CONDEMNED_S)]
+
+    async def condemn(self, keys: Sequence[str]) -> None:
+        await self._fetch(statements.CONDEMN, list(keys))
+
+    async def known(self, keys: Sequence[str]) -> set[str]:
+        return {row[0] for row in await self._fetch(statements.KNOWN, list(keys))}
+
+    async def dead_among(self, keys: Sequence[str]) -> set[str]:
+        return {row[0] for row in await self._fetch(statements.DEAD_AMONG, list(keys))}
+
+    async def forget_objects(self, keys: Sequence[str]) -> None:
+        await self._fetch(statements.FORGET_OBJECTS, list(keys))
+
+    # -- leases ----------------------------------------------------------------------------------------------------
+
+    async def register(self, number: int, host: str, port: int, rack: str) -> int:
+        await self._fetch(statements.BURY)
+        rows = await self._fetch(statements.REGISTER, number, host, port, rack, self._lease_s)
+        incarnation = int(rows[0][0])
+        await self._hold_lock(incarnation)
+        return incarnation
+
+    async def _hold_lock(self, incarnation: int) -> None:
+        if self._lock is not None and not self._lock.is_closed():
+            return
+        self._lock = None
+        connection = await self._access.connect()
+        with translated():
+            await connection.fetch(statements.SESSION_LOCK, incarnation)
+        self._lock = connection
+
+    async def renew(self, incarnation: int) -> Sequence[Head]:
+        rows = await self._fetch(statements.RENEW, incarnation, self._lease_s)
+        if not rows:
+            raise LeaseLostError(f"incarnation {incarnation} is not in the database any more")
+        await self._hold_lock(incarnation)
+        return [_head(row) for row in await self._fetch(statements.OWNED, incarnation)]
+
+    async def nodes(self) -> Sequence[Node]:
+        return [Node(*row) for row in await self._fetch(statements.NODES)]
+
+    async def take(self, shard: int, epoch: int, incarnation: int) -> Head | None:
+        return _one(await self._fetch(statements.TAKE, shard, epoch, incarnation))
+
+    async def hand_over(self, shard: int, epoch: int, incarnation: int) -> Head | None:
+        return _one(await self._fetch(statements.HAND_OVER, shard, epoch, incarnation))
+
+    async def leave(self, incarnation: int) -> None:
+        await self._fetch(statements.LEAVE, incarnation)
+
+    async def close(self) -> None:
+        with translated():
+            if self._lock is not None:
+                await self._lock.close()
+            await self._pool.close()
+
+
+async def _add_object(connection: Any, key: str, size: int) -> None:
+    """Raises CondemnedError."""
+    await connection.execute(statements.ADD_OBJECT, key, size)
+    if await connection.fetchrow(statements.IS_ALIVE, key) is None:
+        raise CondemnedError(f"object {key} is dead")
+
+
+class _NotAsAssumedError(Exception):
+    """Undoes the transaction."""
+
+
+def _head(row: Any) -> Head:
+    shard, durability, epoch, owner, end = row
+    return Head(shard, Durability(durability), epoch, owner, end)
+
+
+def _one(rows: Sequence[Any]) -> Head | None:
+    return _head(rows[0]) if rows else None
+
+
+def _moves(commits: Iterable[Commit]) -> list[list[int]]:
+    return _columns([(commit.shard, commit.epoch, commit.start, commit.end) for commit in commits])
+
+
+def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _count(status: str) -> int:
+    """Of "DELETE 3"."""
+    return int(status.rpartition(" ")[2])

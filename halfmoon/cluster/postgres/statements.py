@@ -1,0 +1,121 @@
+"""The SQL of a cluster's logs and leases. What each does: cluster/engine/database.py.
+
+A statement that moves heads names their epoch and their end in its WHERE. Everything else about a shard's log is done
+with the shard's row locked against that (`HOLD`), after a look at its epoch.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+HEADS: Final = "select shard, durability, epoch, owner, end_position from shard order by shard"
+
+_MOVE: Final = """
+with wanted as (
+    select * from unnest($1::int[], $2::bigint[], $3::bigint[], $4::bigint[]) as w(shard, epoch, start, stop)
+), moved as (
+    update shard set end_position = wanted.stop from wanted
+    where shard.shard = wanted.shard and shard.epoch = wanted.epoch and shard.end_position = wanted.start
+    returning shard.shard
+)"""
+
+COMMIT_ROWS: Final = f"""{_MOVE}, added as (
+    insert into wal
+    select p.* from unnest($5::int[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bytea[])
+        as p(shard, start, stop, crc, segment, frames) join moved using (shard)
+) select shard from moved"""
+
+COMMIT_OBJECT: Final = f"""{_MOVE}, stored as (
+    insert into object (key, size) select $5, $6 where exists (select from moved)
+), added as (
+    insert into piece
+    select p.shard, p.start, p.stop, p.crc, p.segment, $5, p.at
+    from unnest($7::int[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[])
+        as p(shard, start, stop, crc, segment, at) join moved using (shard)
+) select shard from moved"""
+
+HEAD: Final = "select shard, durability, epoch, owner, end_position from shard where shard = $1"
+PIECES: Final = """
+select start_position, end_position, crc, segment, key, at from piece where shard = $1
+union all
+select start_position, end_position, crc, segment, '', 0 from wal where shard = $1
+order by 1"""
+FILES: Final = "select path, key, size, crc from file where shard = $1 order by path"
+FRAMES: Final = """
+select start_position, end_position, crc, segment, '', 0, frames from wal
+where shard = $1 and start_position < $3 and end_position > $2 order by 1"""
+
+HOLD: Final = "select from shard where shard = $1 and epoch = $2 for share"
+LOCK_OBJECTS: Final = "select from object where key = any($1::text[]) order by key for update"
+"""Two who remove the last two pieces of an object wait for each other: one of them sees that none is left."""
+
+REMOVE_PIECES: Final = """
+delete from piece using unnest($2::bigint[], $3::bigint[], $4::text[]) as w(start, stop, key)
+where piece.shard = $1 and start_position = w.start and end_position = w.stop and piece.key = w.key"""
+REMOVE_ROWS: Final = """
+delete from wal using unnest($2::bigint[], $3::bigint[]) as w(start, stop)
+where wal.shard = $1 and start_position = w.start and end_position = w.stop"""
+ADD_OBJECT: Final = "insert into object (key, size) values ($1, $2) on conflict do nothing"
+IS_ALIVE: Final = "select from object where key = $1 and dead is null for share"
+"""Asked right after it was added: somebody may have condemned it."""
+ADD_PIECE: Final = "insert into piece values ($1, $2, $3, $4, $5, $6, $7)"
+KEYS_BEFORE: Final = "select distinct key from piece where shard = $1 and end_position <= $2"
+DROP_PIECES: Final = "delete from piece where shard = $1 and end_position <= $2"
+DROP_ROWS: Final = "delete from wal where shard = $1 and end_position <= $2"
+MARK_DEAD: Final = """
+update object set dead = clock_timestamp() where key = any($1::text[]) and dead is null
+and not exists (select from piece where piece.key = object.key)
+and not exists (select from file where file.key = object.key)"""
+
+FILE_KEYS: Final = "select key from file where shard = $1 and path = any($2::text[])"
+PUT_FILE: Final = """
+insert into file (shard, path, key, size, crc) values ($1, $2, $3, $4, $5)
+on conflict (shard, path) do update set key = excluded.key, size = excluded.size, crc = excluded.crc"""
+REMOVE_FILES: Final = "delete from file where shard = $1 and path = any($2::text[])"
+
+DEAD_OBJECTS: Final = """
+select key from object where dead < clock_timestamp() - make_interval(secs => $1)
+and (size > 0 or dead < clock_timestamp() - make_interval(secs => $2)) limit 1000"""
+CONDEMN: Final = """
+insert into object (key, size, dead) select key, 0, clock_timestamp() from unnest($1::text[]) as w(key)
+on conflict do nothing"""
+KNOWN: Final = "select key from object where key = any($1::text[])"
+DEAD_AMONG: Final = "select key from object where key = any($1::text[]) and dead is not null"
+FORGET_OBJECTS: Final = "delete from object where key = any($1::text[]) and dead is not null"
+
+REGISTER: Final = """
+insert into node (number, host, port, rack, lease_until)
+values ($1, $2, $3, $4, clock_timestamp() + make_interval(secs => $5)) returning incarnation"""
+SESSION_LOCK: Final = "select pg_advisory_lock(77, $1)"
+"""77 is this program's number for locks of incarnations."""
+RENEW: Final = """
+update node set lease_until = clock_timestamp() + make_interval(secs => $2) where incarnation = $1
+returning incarnation"""
+OWNED: Final = "select shard, durability, epoch, owner, end_position from shard where owner = $1 order by shard"
+
+_LOCK_HELD: Final = """exists (
+    select from pg_locks where locktype = 'advisory' and classid = 77 and objid = node.incarnation::oid and granted
+    and database = (select oid from pg_database where datname = current_database())
+)"""
+_ALIVE: Final = f"""(
+    node.lease_until > clock_timestamp() and (
+        {_LOCK_HELD}
+        or node.born > clock_timestamp() - interval '2 s'
+        or pg_postmaster_start_time() > clock_timestamp() - interval '3 s'
+    )
+)"""
+"""A new node has not taken its lock yet; after a restart of the database nobody has. Neither is a death."""
+NODES: Final = f"select incarnation, number, host, port, rack, {_ALIVE}, draining from node order by incarnation"
+TAKE: Final = f"""
+update shard set owner = $3, epoch = epoch + 1 where shard = $1 and epoch = $2
+and exists (select from node where incarnation = $3 and lease_until > clock_timestamp())
+and not exists (select from node where incarnation = shard.owner and incarnation <> $3 and {_ALIVE})
+returning shard, durability, epoch, owner, end_position"""
+HAND_OVER: Final = f"""
+update shard set owner = $3, epoch = epoch + 1 where shard = $1 and epoch = $2
+and exists (select from node where incarnation = $3 and {_ALIVE})
+returning shard, durability, epoch, owner, end_position"""
+LEAVE: Final = "update node set lease_until = clock_timestamp() where incarnation = $1"
+BURY: Final = """
+delete from node where lease_until < clock_timestamp() - interval '1 h'
+and not exists (select from shard where owner = incarnation)"""

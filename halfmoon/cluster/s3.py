@@ -1,0 +1,89 @@
+"""An object store that speaks S3 (obstore)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import S3Store
+
+from halfmoon.cluster.engine.objects import ObjectExistsError, ObjectMissingError, Stored, StoreUnavailableError
+
+CALL_S: Final = 10.0
+"""For one request. Whoever calls tries again, and knows how long that makes sense."""
+CONNECT_S: Final = 3.0
+LISTED: Final = 1000
+"""Objects in one part of a listing."""
+
+
+class S3:
+    """See cluster/engine/objects.ObjectStore."""
+
+    def __init__(self, store: S3Store) -> None:
+        self._store = store
+
+    @classmethod
+    def open(cls, url: str, settings: Mapping[str, Any]) -> S3:
+        """`url`: `s3://bucket/prefix`. `settings`: as of object_store's AmazonS3 (endpoint, region, access_key_id, …).
+        Touches no network."""
+        plain = str(settings.get("endpoint", "")).startswith("http://")
+        # TLS checks what is sent already: signing the payload would hash all of it once more.
+        config: Any = {**settings, "unsigned_payload": not plain}
+        client: Any = {
+            "timeout": timedelta(seconds=CALL_S), "connect_timeout": timedelta(seconds=CONNECT_S), "allow_http": plain,
+        }  # fmt: skip
+        retry: Any = {"max_retries": 0, "retry_timeout": timedelta(seconds=CALL_S)}
+        return cls(S3Store.from_url(url, config=config, client_options=client, retry_config=retry))
+
+    async def put(self, key: str, data: bytes) -> None:
+        try:
+            # By one request: it is there as a whole, or not at all.
+            await _within(obstore.put_async(self._store, key, data, mode="create", use_multipart=False))
+        except AlreadyExistsError as error:
+            raise ObjectExistsError(key) from error
+
+    async def get(self, key: str, start: int, end: int) -> bytes:
+        if start >= end:
+            return b""
+        try:
+            return bytes(await _within(obstore.get_range_async(self._store, key, start=start, end=end)))
+        except FileNotFoundError as error:
+            raise ObjectMissingError(key) from error
+
+    async def size(self, key: str) -> int:
+        try:
+            return int((await _within(obstore.head_async(self._store, key)))["size"])
+        except FileNotFoundError as error:
+            raise ObjectMissingError(key) from error
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        if keys:
+            await _within(obstore.delete_async(self._store, list(keys)))
+
+    async def list(self, prefix: str, after: str = "") -> AsyncIterator[Sequence[Stored]]:
+        # object_store's prefixes end with whole names of folders; S3's need not.
+        listing = obstore.list(self._store, prefix, offset=after or None, chunk_size=LISTED)
+        while True:
+            try:
+                part = await _within(anext(listing))
+            except StopAsyncIteration:
+                return
+            yield [Stored(one["path"], one["size"], one["last_modified"]) for one in part]
+
+    async def close(self) -> None:
+        pass
+
+
+async def _within(call: Any) -> Any:
+    """Raises StoreUnavailableError; AlreadyExistsError, FileNotFoundError and StopAsyncIteration pass."""
+    try:
+        async with asyncio.timeout(2 * CALL_S):
+            return await call
+    except (AlreadyExistsError, FileNotFoundError, StopAsyncIteration):
+        raise
+    except (BaseError, OSError, TimeoutError) as error:
+        raise StoreUnavailableError(f"{type(error).__name__}: {error}") from error

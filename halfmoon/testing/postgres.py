@@ -1,0 +1,83 @@
+"""A PostgreSQL of one's own, for tests and demonstrations: a server in a folder, on a free port of 127.0.0.1."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+from halfmoon.errors import StartError
+
+_DEBIAN = Path("/usr/lib/postgresql")
+_USER = "postgres"
+"""Who runs the server where this process is root, which it refuses to be."""
+
+
+def programs() -> Path | None:
+    """The folder of `initdb` and `pg_ctl`; None where PostgreSQL is not installed."""
+    found = shutil.which("pg_ctl")
+    if found is not None:
+        return Path(found).resolve().parent
+    versions = sorted(_DEBIAN.glob("*/bin/pg_ctl"), key=lambda path: int(path.parts[-3]))
+    return versions[-1].parent if versions else None
+
+
+class PostgresServer:
+    """A context manager; whoever enters it has a running server, and whoever leaves it has none."""
+
+    def __init__(self, folder: Path, *, durable: bool = True, more: str = "") -> None:
+        """`folder`: of its data, which it makes. `durable`: False where a test has no power cut to survive. `more`:
+        lines of postgresql.conf."""
+        self.folder = folder
+        self._durable = durable
+        self._more = more
+        self._programs = programs()
+        self.port = 0
+
+    def __enter__(self) -> PostgresServer:
+        if self._programs is None:
+            raise StartError("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+        self.folder.mkdir(mode=0o700, parents=True)
+        if os.geteuid() == 0:
+            user = pwd.getpwnam(_USER)
+            os.chown(self.folder, user.pw_uid, user.pw_gid)
+        self._call("initdb", "-A", "trust", "-U", "halfmoon", "--no-sync")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        settings = [
+            f"port = {self.port}", "listen_addresses = '127.0.0.1'", "unix_socket_directories = ''",
+            f"fsync = {'on' if self._durable else 'off'}", self._more,
+        ]  # fmt: skip
+        with (self.folder / "postgresql.conf").open("a") as file:
+            file.write("\n".join(settings) + "\n")
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        self._call("pg_ctl", "-w", "-s", "-l", str(self.folder / "log"), "start")
+
+    def stop(self, how: str = "immediate") -> None:
+        """`immediate`: as if it had crashed; its next start recovers."""
+        self._call("pg_ctl", "-w", "-s", "-m", how, "stop")
+
+    def dsn(self, database: str = "postgres") -> str:
+        return f"postgresql://halfmoon@127.0.0.1:{self.port}/{database}"
+
+    def _call(self, program: str, *arguments: str) -> None:
+        assert self._programs is not None
+        command = [str(self._programs / program), "-D", str(self.folder), *arguments]
+        if os.geteuid() == 0:
+            command = ["runuser", "-u", _USER, "--", *command]
+        done = subprocess.run(
+            command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise StartError(f"{program} failed: {done.stdout[-2000:]}")

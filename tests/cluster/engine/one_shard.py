@@ -1,0 +1,137 @@
+"""A cluster's storage engine for whoever wants one log: over a database and a store in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from halfmoon.cluster.engine.backing import Backing
+from halfmoon.cluster.engine.committing import ObjectCommitter, RowCommitter
+from halfmoon.cluster.engine.database import Commit
+from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability, Piece
+from halfmoon.cluster.engine.storage import ShardStorage
+from halfmoon.config.settings import Settings, load_settings
+from halfmoon.core.storage.files import FileSystem
+from halfmoon.core.storage.storage import MakeStorage
+from tests.cluster.engine.doubles import MemoryDatabase, MemoryStore
+
+INTERVAL_S = 0.001
+OBJECT_BYTES = 1 << 20
+
+
+class FailingDatabase(MemoryDatabase):
+    """Commits fail for ever once the disk of the log's cache is said to fail syncs: the contract's way to say it."""
+
+    fails: Callable[[], bool] = staticmethod(lambda: False)
+
+    async def commit_rows(self, commits: Sequence[Commit], frames: Sequence[Sequence[bytes]]) -> set[int]:
+        self._look()
+        return await super().commit_rows(commits, frames)
+
+    async def commit_object(self, key: str, size: int, commits: Sequence[Commit]) -> set[int]:
+        self._look()
+        return await super().commit_object(key, size, commits)
+
+    def _look(self) -> None:
+        if self.fails():
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+class CountingStore(MemoryStore):
+    fetched_bytes = 0
+
+    async def get(self, key: str, start: int, end: int) -> bytes:
+        found = await super().get(key, start, end)
+        self.fetched_bytes += len(found)
+        return found
+
+
+class OneShard:
+    """Each storage that is made is a takeover: by a node of its own, which finds what the one before has committed."""
+
+    def __init__(self, kind: Durability) -> None:
+        self._kind = kind
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.database, self.store = FailingDatabase([kind]), CountingStore()
+        self._numbers = itertools.count()
+        self._committers: list[Any] = []
+        self.backing: Backing | None = None
+        """Of the last."""
+
+    async def _take(self) -> Any:
+        database, numbers = self.database, self._numbers
+        committer: Any = RowCommitter(database)
+        if self._kind is Durability.OBJECT:
+            committer = ObjectCommitter(database, self.store, 1, lambda: f"o/{next(numbers)}", INTERVAL_S, OBJECT_BYTES)
+        self._committers.append(committer)
+        (head,) = await database.heads()
+        if head.owner is not None:
+            await database.leave(head.owner)
+        incarnation = await database.register(1, "host", 1, "")
+        assert await database.take(0, head.epoch, incarnation) is not None
+        return committer, await database.contents(0)
+
+    def make(self, fs: FileSystem, settings: Settings) -> ShardStorage:
+        committer, contents = asyncio.run_coroutine_threadsafe(self._take(), self._loop).result()
+        self.database.fails = lambda: getattr(fs, "fail_sync", False)  # type: ignore[method-assign]
+        self.backing = Backing(
+            self._loop, self.database, self.store, committer, contents, lambda path: f"s/{path}-{next(self._numbers)}"
+        )
+        return ShardStorage(fs, settings, self.backing)
+
+    @staticmethod
+    def settings(**log: Any) -> Settings:
+        return load_settings({"log": log}, {}, {})
+
+    def pieces(self) -> list[Piece]:
+        return [piece for _, piece in sorted(self.database.shards[0].pieces.items())]
+
+    def objects_alive(self) -> set[str]:
+        return {key for key, found in self.database.objects.items() if found.dead_s is None}
+
+    def damage(self) -> None:
+        """A bit of the first piece flips."""
+        piece = self.pieces()[0]
+        if piece.key == IN_DATABASE:
+            frames = self.database.shards[0].frames
+            frames[piece.start] = _flipped(frames[piece.start], 50)
+        else:
+            self.store.objects[piece.key] = _flipped(self.store.objects[piece.key], piece.at + 50)
+
+    def close(self) -> None:
+        async def close() -> None:
+            for committer in self._committers:
+                committer.close()
+            await asyncio.sleep(0)
+
+        asyncio.run_coroutine_threadsafe(close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def _flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+@contextmanager
+def one_shard(kind: Durability) -> Iterator[OneShard]:
+    shard = OneShard(kind)
+    try:
+        yield shard
+    finally:
+        shard.close()
+
+
+@contextmanager
+def of_a_cluster(kind: Durability) -> Iterator[MakeStorage]:
+    with one_shard(kind) as shard:
+        yield shard.make

@@ -1,0 +1,150 @@
+"""A shard's log over a cache: what is beside it, what is fetched when, and what is found damaged. What every engine
+promises is tested in tests/core/storage/contract."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from halfmoon.cluster.engine.cached_files import BLOCK_BYTES
+from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability
+from halfmoon.core.storage.files import read_file, write_file
+from halfmoon.core.storage.storage import Storage
+from halfmoon.errors import LeaseLostError
+from halfmoon.testing.faulty_files import FaultyFileSystem
+from tests.cluster.engine.one_shard import OneShard, one_shard
+from tests.core.storage.contract.engines import opened
+from tests.core.storage.contract.test_storage import commit, filled, put
+
+
+@pytest.fixture(params=list(Durability))
+def shard(request: pytest.FixtureRequest) -> Iterator[OneShard]:
+    with one_shard(request.param) as shard:
+        yield shard
+
+
+def new_fs() -> FaultyFileSystem:
+    return FaultyFileSystem(random.Random(1))
+
+
+def taken(shard: OneShard, **log: Any) -> Storage:
+    """By a node with an empty cache."""
+    return opened(shard.make, new_fs(), **log)
+
+
+def test_another_node_reads_what_one_has_committed(shard: OneShard) -> None:
+    rows = filled(taken(shard), 100)
+    storage = taken(shard, hot_bytes=1 << 30)
+    assert next(place for place, _ in rows)[0] >= storage.log.start
+    for place, value in rows:
+        found = storage.reader.read([place])
+        slices = found.slices if found.cold is None else found.cold()
+        assert value in bytes(slices[0])
+    assert storage.log.generation == 2
+
+
+def test_what_another_node_wrote_is_not_taken_to_be_here(shard: OneShard) -> None:
+    """Although it stands at the end of the log, where the local disk has everything in memory."""
+    rows = filled(taken(shard, segment_bytes=16 << 20), 20, 1 << 20)
+    storage = shard.make(new_fs(), shard.settings(segment_bytes=16 << 20, hot_bytes=1 << 30))
+    storage.log.open()
+    storage.log.resume(storage.log.segments[-1].end, storage.log.lease(1))
+    place, value = rows[-1]
+    load = storage.reader.bring(place[0], place[0] + place[1])
+    assert load is not None
+    load()
+    found = storage.reader.read([place])
+    assert value in bytes((found.slices if found.cold is None else found.cold())[0])
+    mine, data = put(storage, 20, b"mine"), b"mine"
+    commit(storage)
+    found = storage.reader.read([mine])
+    assert found.cold is None
+    assert data in bytes(found.slices[0])
+
+
+def test_a_start_fetches_what_it_scans_and_no_more(shard: OneShard) -> None:
+    first = taken(shard, segment_bytes=16 << 20)
+    filled(first, 40, 1 << 20)
+    end = first.log.end
+    assert end > 8 * BLOCK_BYTES
+    fs = new_fs()
+    storage = shard.make(fs, shard.settings(segment_bytes=16 << 20))
+    storage.log.open()
+    before = shard.store.fetched_bytes
+    storage.log.recover(end - 1_000, end)
+    assert shard.store.fetched_bytes - before <= 2 * BLOCK_BYTES
+
+
+def test_files_beside_the_log_go_with_the_shard(shard: OneShard) -> None:
+    fs = taken(shard).log.fs
+    fs.make_directory("index")
+    write_file(fs, "checkpoint", [b"one"])
+    write_file(fs, "index/1", [b"rows"])
+    write_file(fs, "index/2", [b"more"])
+    write_file(fs, "checkpoint", [b"two"])
+    fs.remove("index/1")
+    fs.sync_directory("index")
+    other = taken(shard).log.fs
+    assert read_file(other, "checkpoint") == b"two"
+    assert read_file(other, "index/1") is None
+    assert other.listdir("index") == ["2"]
+    other.rename("index/2", "index/3")
+    other.sync_directory("index")
+    third = taken(shard).log.fs
+    assert third.listdir("index") == ["3"]
+    assert read_file(third, "index/3") == b"more"
+
+
+def test_who_has_lost_the_shard_changes_no_file_of_it(shard: OneShard) -> None:
+    old = taken(shard)
+    write_file(old.log.fs, "checkpoint", [b"mine"])
+    new = taken(shard)
+    with pytest.raises(LeaseLostError):
+        write_file(old.log.fs, "checkpoint", [b"late"])
+    old.log.fs.remove("checkpoint")
+    with pytest.raises(LeaseLostError):
+        old.log.fs.sync_directory("")
+    assert read_file(new.log.fs, "checkpoint") == b"mine"
+
+
+def test_who_has_lost_the_shard_commits_nothing(shard: OneShard) -> None:
+    old = taken(shard)
+    filled(old, 3)
+    new = taken(shard)
+    put(old, 3)
+    old.log.write()
+    job = old.log.sync_job()
+    assert job is not None
+    with pytest.raises(LeaseLostError) as lost:
+        job.run()
+    old.log.finish_sync(job, lost.value)
+    assert isinstance(old.log.failed, LeaseLostError)
+    end = new.log.end
+    put(new, 3)
+    commit(new)
+    assert taken(shard).log.end > end
+
+
+def test_expired_segments_go_from_the_database_and_their_objects_are_dead(shard: OneShard) -> None:
+    storage = taken(shard)
+    filled(storage, 200)
+    log = storage.log
+    log.remove_oldest()
+    while (remove := log.begin_removal()) is not None:
+        log.removed(remove())
+    pieces = shard.pieces()
+    assert pieces[0].start == log.start > 0
+    assert taken(shard).log.start == log.start
+    keys = {piece.key for piece in pieces} - {IN_DATABASE}
+    assert keys == shard.objects_alive()
+
+
+def test_a_damaged_object_is_found(shard: OneShard) -> None:
+    rows = filled(taken(shard), 3)
+    shard.damage()
+    with pytest.raises(OSError, match="damaged"):
+        taken(shard)
+    assert rows

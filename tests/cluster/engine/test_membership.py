@@ -1,0 +1,199 @@
+"""Nodes come, die, pause and are cut off; each shard has one owner soon after."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from halfmoon.cluster.engine.membership import Membership
+from halfmoon.cluster.engine.pieces import Durability, Head
+from halfmoon.cluster.engine.sharing import Move
+from tests.cluster.engine.doubles import MemoryDatabase, unsure_database
+from tests.torture.loop import VirtualLoop
+
+SHARDS = 8
+
+
+class Node:
+    """What one process knows of its shards."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.database = unsure_database(world.database, world.dice)
+        self.database.pause_s = lambda: world.dice.uniform(0.0005, 0.003)
+        self.member = Membership(self.database, self, number, "host", number, "")
+        self.has: dict[int, int] = {}
+        self.events: list[str] = []
+        self.incarnations: set[int] = set()
+
+    def taken(self, head: Head) -> None:
+        assert head.shard not in self.has
+        assert head.epoch not in self.world.epochs[head.shard], "two had one epoch"
+        self.world.epochs[head.shard].add(head.epoch)
+        self.has[head.shard] = head.epoch
+        self.events.append(f"taken {head.shard}")
+
+    def lost(self, shard: int) -> None:
+        del self.has[shard]
+        self.events.append(f"lost {shard}")
+
+    async def give(self, move: Move) -> None:
+        if await self.database.hand_over(move.head.shard, move.head.epoch, move.to) is not None:
+            self.member.given(move.head.shard)
+            del self.has[move.head.shard]
+            self.events.append(f"given {move.head.shard}")
+
+    def die(self) -> None:
+        for task in self.member._tasks:
+            task.cancel()
+        self.world.database.die(self.member.incarnation)
+        self.world.nodes.remove(self)
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.database = MemoryDatabase([Durability.FAST, Durability.OBJECT] * (SHARDS // 2))
+        self.nodes: list[Node] = []
+        self.epochs: dict[int, set[int]] = {shard: set() for shard in range(SHARDS)}
+
+    async def node(self, number: int) -> Node:
+        node = Node(self, number)
+        self.nodes.append(node)
+        await node.member.start()
+        return node
+
+    def is_settled(self) -> bool:
+        found = Counter(shard for node in self.nodes for shard in node.has)
+        true = {(shard.head.shard, shard.head.epoch, shard.head.owner) for shard in self.database.shards.values()}
+        said = {(shard, epoch, node.member.incarnation) for node in self.nodes for shard, epoch in node.has.items()}
+        loads = [len(node.has) for node in self.nodes]
+        return found == Counter(range(SHARDS)) and true == said and max(loads) - min(loads) <= 2
+
+    async def settle(self, within_s: float) -> float:
+        """How long that took."""
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        while not self.is_settled():
+            assert loop.time() - begun < within_s, [(node.has, node.events) for node in self.nodes]
+            await asyncio.sleep(0.01)
+        return loop.time() - begun
+
+
+def play(what: Any) -> None:
+    loop = VirtualLoop(random.Random(1))
+    try:
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(what)
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(1))
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+def test_the_first_node_has_everything_and_later_ones_get_their_share() -> None:
+    async def run() -> None:
+        world = World(1)
+        first = await world.node(1)
+        assert await world.settle(1) < 0.5
+        assert len(first.has) == SHARDS
+        await world.node(2)
+        await world.settle(10)
+        await world.node(3)
+        await world.settle(10)
+        assert not [event for event in first.events if event.startswith("lost")]
+
+    play(run())
+
+
+def test_a_dead_process_is_noticed_at_once_by_its_lock() -> None:
+    async def run() -> None:
+        world = World(2)
+        one, _, _ = [await world.node(number) for number in (1, 2, 3)]
+        await world.settle(20)
+        await asyncio.sleep(3)
+        one.die()
+        assert await world.settle(2) < 1
+
+    play(run())
+
+
+def test_a_node_that_is_cut_off_is_noticed_by_its_lease_and_hears_of_it_later() -> None:
+    async def run() -> None:
+        world = World(3)
+        one, _two, _three = [await world.node(number) for number in (1, 2, 3)]
+        await world.settle(20)
+        had = set(one.has)
+        one.database.down = True
+        world.nodes.remove(one)
+        assert await world.settle(6) > 1.5
+        assert set(one.has) == had  # it does not know
+        one.database.down = False
+        world.nodes.append(one)
+        await world.settle(10)
+        assert {f"lost {shard}" for shard in had} <= set(one.events)
+
+    play(run())
+
+
+def test_a_node_that_stops_leaves_its_shards_at_once() -> None:
+    async def run() -> None:
+        world = World(4)
+        one, _ = [await world.node(number) for number in (1, 2)]
+        await world.settle(20)
+        await one.member.stop()
+        world.nodes.remove(one)
+        assert await world.settle(2) < 1
+
+    play(run())
+
+
+def test_a_node_that_was_forgotten_begins_anew() -> None:
+    async def run() -> None:
+        world = World(5)
+        one = await world.node(1)
+        await world.settle(2)
+        del world.database._nodes[one.member.incarnation]
+        await asyncio.sleep(2)
+        await world.settle(4)
+        assert [event for event in one.events if event.startswith("lost")]
+
+    play(run())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_happens_each_shard_has_one_owner_in_the_end(seed: int) -> None:
+    async def run() -> None:
+        world = World(seed)
+        numbers = iter(range(1, 100))
+        await world.node(next(numbers))
+        for _ in range(12):
+            what = world.dice.choice(("node", "node", "die", "cut", "stop", "unsure"))
+            if what == "node" and len(world.nodes) < 5:
+                await world.node(next(numbers))
+            elif what == "die" and len(world.nodes) > 1:
+                world.dice.choice(world.nodes).die()
+            elif what == "stop" and len(world.nodes) > 1:
+                node = world.dice.choice(world.nodes)
+                world.nodes.remove(node)
+                await node.member.stop()
+            elif what == "cut":
+                node = world.dice.choice(world.nodes)
+                node.database.down = True
+                await asyncio.sleep(world.dice.uniform(0, 8))
+                node.database.down = False
+            elif what == "unsure":
+                node = world.dice.choice(world.nodes)
+                node.database.share = 0.5
+                await asyncio.sleep(world.dice.uniform(0, 8))
+                node.database.share = 0.0
+            await asyncio.sleep(world.dice.uniform(0, 3))
+        await world.settle(30)
+
+    play(run())

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from halfmoon.cluster.engine.database import Commit, CondemnedError, DatabaseUnavailableError
+from halfmoon.cluster.engine.objects import StoreUnavailableError
+from halfmoon.cluster.engine.pieces import Durability, Piece
+from halfmoon.cluster.engine.sweeping import Sweeper
+from tests.cluster.engine.doubles import MemoryDatabase, MemoryStore, unsure_database, unsure_store
+from tests.torture.loop import VirtualLoop
+
+LATER = datetime.now(UTC) + timedelta(hours=25)
+
+
+def play(what: Any) -> None:
+    loop = VirtualLoop(random.Random(1))
+    try:
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(what)
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+async def committed(database: MemoryDatabase, store: MemoryStore, keys: Sequence[str]) -> None:
+    """Each holds ten bytes of shard 0."""
+    incarnation = await database.register(1, "host", 1, "")
+    (head,) = await database.heads()
+    taken = await database.take(0, head.epoch, incarnation)
+    assert taken is not None
+    for number, key in enumerate(keys):
+        await store.put(key, b"0123456789")
+        piece = Piece(10 * number, 10 * number + 10, 0, 0, key)
+        assert await database.commit_object(key, 10, [Commit(0, taken.epoch, (piece,))]) == {0}
+
+
+def test_what_is_dead_goes_after_a_while() -> None:
+    async def run() -> None:
+        database, store = MemoryDatabase([Durability.OBJECT]), MemoryStore()
+        await committed(database, store, ["c/o/1", "c/o/2"])
+        await database.drop(0, 1, 10)
+        sweeper = Sweeper(database, store, "c/")
+        assert await sweeper.delete_dead() == 0
+        await asyncio.sleep(3_601)
+        assert await sweeper.delete_dead() == 1
+        assert set(store.objects) == set(database.objects) == {"c/o/2"}
+
+    play(run())
+
+
+def test_leftovers_go_and_what_is_young_or_known_stays() -> None:
+    async def run() -> None:
+        database, store = MemoryDatabase([Durability.OBJECT]), MemoryStore()
+        await committed(database, store, ["c/o/1", "c/o/2"])
+        for number in range(10):
+            await store.put(f"c/o/leftover-{number}", b"x")
+        await store.put("of another cluster", b"x")
+        sweeper = Sweeper(database, store, "c/")
+        assert await sweeper.delete_leftovers() == 0
+        assert await sweeper.delete_leftovers(LATER) == 10
+        assert set(store.objects) == {"c/o/1", "c/o/2", "of another cluster"}
+
+    play(run())
+
+
+def test_a_commit_that_comes_after_all_finds_its_object_condemned_or_keeps_it() -> None:
+    """Whoever is first decides."""
+
+    async def run() -> None:
+        for first in ("commit", "sweep"):
+            database, store = MemoryDatabase([Durability.OBJECT]), MemoryStore()
+            await committed(database, store, ["c/o/1"])
+            await store.put("c/o/2", b"0123456789")
+            late = Commit(0, 1, (Piece(10, 20, 0, 0, "c/o/2"),))
+
+            class Late(MemoryDatabase):
+                async def condemn(self, keys: Sequence[str]) -> None:
+                    if first == "commit":  # noqa: B023
+                        await self.commit_object("c/o/2", 10, [late])  # noqa: B023
+                    await super().condemn(keys)
+
+            database.__class__ = Late
+            deleted = await Sweeper(database, store, "c/").delete_leftovers(LATER)
+            if first == "commit":
+                assert deleted == 0
+                assert "c/o/2" in store.objects
+            else:
+                assert deleted == 1
+                await asyncio.sleep(24 * 3600)
+                await Sweeper(database, store, "c/").delete_dead()
+                with pytest.raises(CondemnedError):
+                    await database.commit_object("c/o/2", 10, [late])
+
+    play(run())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_calls_that_fail_are_made_up_for(seed: int) -> None:
+    async def run() -> None:
+        dice = random.Random(seed)
+        database, store = MemoryDatabase([Durability.OBJECT]), MemoryStore()
+        await committed(database, store, [f"c/o/{number}" for number in range(6)])
+        await database.drop(0, 1, 30)
+        for number in range(6):
+            await store.put(f"c/o/leftover-{number}", b"x")
+        await asyncio.sleep(4_000)
+        unsure = unsure_database(database, dice), unsure_store(store, dice)
+        unsure[1].list = store.list
+        for one in unsure:
+            one.share = 0.2
+        sweeper = Sweeper(*unsure, "c/")
+        for _ in range(1_000):
+            try:
+                await sweeper.delete_dead()
+                await sweeper.delete_leftovers(LATER)
+            except (DatabaseUnavailableError, StoreUnavailableError):
+                continue
+            break
+        assert set(store.objects) == {"c/o/3", "c/o/4", "c/o/5"}
+        assert set(store.objects.values()) == {b"0123456789"}
+
+    play(run())
