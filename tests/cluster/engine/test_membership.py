@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ from halfmoon.cluster.engine.membership import Membership
 from halfmoon.cluster.engine.pieces import Durability, Head
 from halfmoon.cluster.engine.sharing import Move
 from tests.cluster.engine.doubles import MemoryDatabase, unsure_database
-from tests.torture.loop import VirtualLoop
+from tests.cluster.engine.virtual import play
 
 SHARDS = 8
 
@@ -82,19 +81,6 @@ class World:
             assert loop.time() - begun < within_s, [(node.has, node.events) for node in self.nodes]
             await asyncio.sleep(0.01)
         return loop.time() - begun
-
-
-def play(what: Any) -> None:
-    loop = VirtualLoop(random.Random(1))
-    try:
-        asyncio.set_event_loop(loop)
-        loop.run_until_complete(what)
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(1))
-    finally:
-        asyncio.set_event_loop(None)
-        loop.close()
 
 
 def test_the_first_node_has_everything_and_later_ones_get_their_share() -> None:

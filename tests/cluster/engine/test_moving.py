@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability, Piece
 from halfmoon.core.crc import crc32c
 from tests.cluster.engine.doubles import MemoryDatabase, MemoryStore, unsure_database, unsure_store
 from tests.cluster.engine.test_committing import stored
-from tests.torture.loop import VirtualLoop
+from tests.cluster.engine.virtual import play
 
 SEGMENT = 5_000
 ROW_AGE_S = 30.0
@@ -91,16 +90,6 @@ class World:
 
     def objects_alive(self) -> set[str]:
         return {key for key, found in self.database.objects.items() if found.dead_s is None}
-
-
-def play(what: Any) -> None:
-    loop = VirtualLoop(random.Random(1))
-    try:
-        asyncio.set_event_loop(loop)
-        loop.run_until_complete(what)
-    finally:
-        asyncio.set_event_loop(None)
-        loop.close()
 
 
 @pytest.fixture(autouse=True)

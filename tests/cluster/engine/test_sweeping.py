@@ -4,7 +4,6 @@ import asyncio
 import random
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -13,19 +12,9 @@ from halfmoon.cluster.engine.objects import StoreUnavailableError
 from halfmoon.cluster.engine.pieces import Durability, Piece
 from halfmoon.cluster.engine.sweeping import Sweeper
 from tests.cluster.engine.doubles import MemoryDatabase, MemoryStore, unsure_database, unsure_store
-from tests.torture.loop import VirtualLoop
+from tests.cluster.engine.virtual import play
 
 LATER = datetime.now(UTC) + timedelta(hours=25)
-
-
-def play(what: Any) -> None:
-    loop = VirtualLoop(random.Random(1))
-    try:
-        asyncio.set_event_loop(loop)
-        loop.run_until_complete(what)
-    finally:
-        asyncio.set_event_loop(None)
-        loop.close()
 
 
 async def committed(database: MemoryDatabase, store: MemoryStore, keys: Sequence[str]) -> None:
