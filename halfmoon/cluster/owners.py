@@ -17,11 +17,15 @@ class ShardOwners:
         """`nodes`: all processes, this one included, by their numbers; `me`: the number of this one."""
         self._shared = shared
         self._nodes = nodes
-        self._node_ids = [nodes[owner_of(shard, len(nodes))].node_id for shard in range(shards)]
+        self._owners = [nodes[owner_of(shard, len(nodes))] for shard in range(shards)]
         """By shard."""
         self._me = nodes[me].node_id
         self._others = [node for number, node in enumerate(nodes) if number != me]
         self._shards = shards
+
+    def moved(self, shard: int, process: int) -> None:
+        """A shard is another process's from now on."""
+        self._owners[shard] = self._nodes[process]
 
     def shard_of(self, partition: Partition) -> int:
         """−1 where nobody knows the partition."""
@@ -30,17 +34,17 @@ class ShardOwners:
 
     def owner_of(self, partition: Partition) -> int:
         shard = self.shard_of(partition)
-        return -1 if shard < 0 else self._node_ids[shard]
+        return -1 if shard < 0 else self._owners[shard].node_id
 
     def epoch_of(self, partition: Partition) -> int:
         return self._shared.epochs.get(self.shard_of(partition), -1)
 
     def leaders_of(self, topic: Topic) -> Sequence[Leader]:
-        epochs, node_ids = self._shared.epochs, self._node_ids
-        return [Leader(node_ids[shard], epochs.get(shard, -1)) for shard in self._shared.placements[topic.number]]
+        epochs, owners = self._shared.epochs, self._owners
+        return [Leader(owners[shard].node_id, epochs.get(shard, -1)) for shard in self._shared.placements[topic.number]]
 
     def coordinator_of(self, name: str) -> OtherNode | None:
-        node = self._nodes[owner_of(coordinator_of(name, self._shards), len(self._nodes))]
+        node = self._owners[coordinator_of(name, self._shards)]
         return None if node.node_id == self._me else node
 
     def others(self) -> Sequence[OtherNode]:

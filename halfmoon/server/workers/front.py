@@ -17,7 +17,7 @@ from msgspec import structs
 from halfmoon.cluster.changes import Changes
 from halfmoon.cluster.placement import is_aligned
 from halfmoon.cluster.shared import SharedCatalog, tell
-from halfmoon.core.catalog.topics import Partition, Topic
+from halfmoon.core.catalog.topics import Partition, RemotePartition, Topic
 from halfmoon.core.features import Feature, Features, TopicPolicies
 from halfmoon.core.hold import HoldService
 from halfmoon.core.kernel import Kernel, Shard
@@ -41,7 +41,8 @@ class FrontTurn:
     """Of all shards together."""
 
     def __init__(self, kernels: Sequence[Kernel], changes: Changes) -> None:
-        self._turns = [kernel.turn for kernel in kernels]
+        """`kernels`: as they are at each moment."""
+        self._kernels = kernels
         self._changes = changes
 
     @property
@@ -52,8 +53,8 @@ class FrontTurn:
     @property
     def dirty(self) -> bool:
         """Something was appended and not written."""
-        for turn in self._turns:  # noqa: SIM110 (it is asked for each read of each connection)
-            if turn.dirty:
+        for kernel in self._kernels:  # noqa: SIM110 (it is asked for each read of each connection)
+            if kernel.turn.dirty:
                 return True
         return False
 
@@ -130,11 +131,11 @@ class Front:
         clock: Clock,
         random_bytes: Callable[[int], bytes],
     ) -> None:
-        """`kernels`: of the shards of this process, open; `shard`: what they have in common; `shards`: how many there
-        are in all."""
+        """`kernels`: of the shards of this process, open, of which the first stays; `shard`: what they have in common;
+        `shards`: how many there are in all."""
         self._shared = shared
         self._changes = changes
-        self._kernels = kernels
+        self._kernels = list(kernels)
         self._first = first = kernels[0]
         self._identity = shard.identity
         self._live = shard.live
@@ -143,7 +144,7 @@ class Front:
         self.owners = shard.owners
         self.hold: HoldService = shard.hold
         self.clock = clock
-        self.turn = FrontTurn(kernels, changes)
+        self.turn = FrontTurn(self._kernels, changes)
         self.log = FrontLog(shared, first.fs)
         self.administration = FrontTopics(
             shards, self.catalog, changes, changes, self.hold, self._live, random_bytes
@@ -169,21 +170,46 @@ class Front:
         if not numbers and not self._missed:
             return
         for kernel in self._kernels:
-            missed = self._missed.pop(kernel, frozenset())
-            try:
-                for record in tell(self._shared, kernel.catalog, {*numbers, *missed}):
-                    kernel.administration.follow(record)
-            except BrokerError as error:
-                self._missed[kernel] = {*numbers, *missed}
-                if not missed:
-                    shard = kernel.catalog.shard
-                    logger.error("event=shard_not_told shard=%s error=%s", shard and shard.number, error)
-            else:
-                numbers = {*numbers, *missed}
+            numbers = self._tell(kernel, numbers)
         self.adopt(numbers)
         self.administration.opened()
         for _ in self.catalog.bury():  # the shards' own are taken apart in slices; here is only a list of them
             pass
+
+    def _tell(self, kernel: Kernel, numbers: Collection[int]) -> Collection[int]:
+        """These topics have changed; with them those that the shard could not be told of before."""
+        missed = self._missed.pop(kernel, frozenset())
+        try:
+            for record in tell(self._shared, kernel.catalog, {*numbers, *missed}):
+                kernel.administration.follow(record)
+        except BrokerError as error:
+            self._missed[kernel] = {*numbers, *missed}
+            if not missed:
+                shard = kernel.catalog.shard
+                logger.error("event=shard_not_told shard=%s error=%s", shard and shard.number, error)
+            return numbers
+        return {*numbers, *missed}
+
+    def add(self, kernel: Kernel) -> None:
+        """A shard is this process's from now on; it is open."""
+        self._kernels.append(kernel)
+        numbers = {*self.catalog.by_number, *kernel.catalog.by_number}
+        self._tell(kernel, numbers)
+        self.adopt(numbers)
+
+    def remove(self, kernel: Kernel) -> None:
+        """A shard is another process's: who waits for something of it is told so. It is not closed yet, and is not the
+        first."""
+        assert kernel is not self._first
+        self._kernels.remove(kernel)
+        self._missed.pop(kernel, None)
+        gone = [partition for partition, owner in self._kernel_of.items() if owner is kernel]
+        self.adopt({partition.topic.number for partition in gone})
+        for partition in gone:
+            topic = self.catalog.by_number.get(partition.topic.number)
+            if topic is not None and topic.partitions[partition.index] is partition:
+                topic.partitions[partition.index] = RemotePartition(topic, partition.index)
+            self.hold.wake_partition(partition)
 
     def adopt(self, numbers: Collection[int]) -> None:
         """Have the shards' own partitions stand in these topics."""

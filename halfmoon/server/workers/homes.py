@@ -38,9 +38,22 @@ class LocalShards:
         self._asking = asking
         self._front = front
         self._shards = shards
-        self._homes = {number: Home(node.kernel, node.services) for number, node in nodes.items()}
-        self._all = list(self._homes.values())
-        self._of_kernel = {id(node.kernel): self._homes[number] for number, node in nodes.items()}
+        self._homes: dict[int, Home] = {}
+        self._of_kernel: dict[int, Home] = {}
+        self._all: list[Home] = []
+        for number, node in nodes.items():
+            self.add(number, node)
+
+    def add(self, number: int, node: Node) -> None:
+        """A shard that is this process's from now on."""
+        home = self._homes[number] = self._of_kernel[id(node.kernel)] = Home(node.kernel, node.services)
+        self._all.append(home)
+
+    def remove(self, number: int) -> None:
+        """It is another process's. One stays at least."""
+        home = self._homes.pop(number)
+        del self._of_kernel[id(home.core)]
+        self._all.remove(home)
 
     def coordinator(self, name: str) -> Home:
         home = self._homes.get(coordinator_of(name, self._shards))

@@ -61,6 +61,7 @@ class ShardRig:
         self, process: int = 0, clock: VirtualClock | None = None, more: Mapping[str, Any] | None = None
     ) -> None:
         """`process` 1: the other one. `more`: sections of broker.yaml."""
+        self.process = process
         self.here = HERE if process == 0 else THERE
         self.me = (ME, OTHER)[process]
         self.clock = clock or VirtualClock()
@@ -84,12 +85,25 @@ class ShardRig:
             self.shared, self.changes, kernels, self.shard(first), SHARDS, self.clock, random.Random(3).randbytes
         )
         self.change(self._started)
-        homes = LocalShards(
+        self.homes = LocalShards(
             self.front, self.nodes, SHARDS, lambda work, told: self.administer(work, told), self, EVERYWHERE
         )
         core: Core = self.front
-        self.server = Server(core, self.nodes[first].services, settings, self.loop, homes=homes)  # type: ignore[arg-type]
+        self.server = Server(core, self.nodes[first].services, settings, self.loop, homes=self.homes)  # type: ignore[arg-type]
         self.server.round_time = RoundTime(self.loop.call_soon, lambda: 0.0)
+
+    def lose(self, number: int) -> None:
+        """A shard goes to another process."""
+        self.owners.moved(number, 1 - self.process)
+        self.front.remove(self.nodes[number].kernel)
+        self.homes.remove(number)
+        self.turn()
+
+    def get_back(self, number: int) -> None:
+        self.owners.moved(number, self.process)
+        self.front.add(self.nodes[number].kernel)
+        self.homes.add(number, self.nodes[number])
+        self.turn()
 
     def shard(self, number: int) -> Shard:
         return Shard(number, Identity(1, "cluster", self.me.node_id), self.owners, self.hold, self.live)

@@ -205,6 +205,46 @@ def test_a_held_fetch_waits_for_all_shards(rig: ShardRig, client: RigClient, at:
     assert [bool(part.records) for part in parts(answer)] == [at == 0, at == 1]
 
 
+def test_a_shard_that_goes_to_another_process_takes_its_partitions_along(rig: ShardRig, client: RigClient) -> None:
+    rig.topic("t", 4)
+    stays, goes = here(rig)
+    client.ask(PRODUCE, 9, **producing((stays, batch(b"v")), (goes, batch(b"v"))))
+    waiting = RigClient(rig)  # type: ignore[arg-type]
+    asked = fetching("t", wanted(stays, 1), wanted(goes, 1), max_wait_ms=1_000)
+    waiting.feed(waiting.encode(FETCH, 12, **asked))
+    rig.turn()
+    assert waiting.frames() == []
+    rig.lose(rig.shard_of(rig.front.catalog.by_name["t"], goes))
+    (answer,) = waiting.answers()
+    assert {part.partition_index: part.error_code for part in parts(answer)} == {stays: 0, goes: NOT_LEADER}
+    answer = client.ask(PRODUCE, 9, **producing((stays, batch(b"w")), (goes, batch(b"w"))))
+    assert {row[0]: row[1] for row in results(answer)} == {stays: 0, goes: NOT_LEADER}
+    assert {index: error for index, (error, _) in fetch(client, rig, *range(4)).items() if not error} == {stays: 0}
+
+
+def test_a_shard_that_comes_brings_its_partitions_and_is_told_what_it_has_missed(
+    rig: ShardRig, client: RigClient
+) -> None:
+    topic = rig.topic("t", 4)
+    _, goes = here(rig)
+    number = rig.shard_of(topic, goes)
+    client.ask(PRODUCE, 9, **producing((goes, batch(b"before"))))
+    rig.lose(number)
+    rig.topic("made-meanwhile", 4)
+    rig.change(lambda: rig.delete(topic))
+    rig.topic("u", 4)
+    rig.get_back(number)
+    assert rig.nodes[number].catalog.topic("t") is None
+    for name in ("made-meanwhile", "u"):
+        of_it = here(rig, name)
+        assert [rig.front.find_kernel(rig.front.catalog.by_name[name].partitions[at]) is not None for at in of_it] == [
+            True,
+            True,
+        ]
+        answer = client.ask(PRODUCE, 9, **producing(*[(at, batch(b"x")) for at in of_it], topic=name))
+        assert {row[1] for row in results(answer)} == {0}
+
+
 @pytest.mark.parametrize(("timestamp", "offset"), [(-1, 2), (-2, 0)])
 def test_offsets_of_each_shard(rig: ShardRig, client: RigClient, timestamp: int, offset: int) -> None:
     rig.topic("t", 4)
