@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from msgspec import Struct
 
@@ -21,8 +21,8 @@ class AllShards(Struct, frozen=True):
 
     asking: Asking
     count: int
-    here: frozenset[int]
-    """Those of this process."""
+    here: Collection[int]
+    """Those of this process, at each moment."""
     shard_of: Callable[[int, int], int]
     """(topic number, partition) → its shard; −1 where nobody knows the partition."""
 

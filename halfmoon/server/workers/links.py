@@ -253,7 +253,7 @@ class Links:
         """`sockets`: of all processes; `owners`: by shard, which process has it; `inboxes`: as of Receiver; `on_up` is
         told of each process that is connected."""
         codec = Codec()
-        self._owners = owners
+        self._owners = list(owners)
         self._inboxes = inboxes
         self._loop = loop
         self._socket = sockets[me]
@@ -288,6 +288,10 @@ class Links:
             asked.close()
         for link in self._links.values():
             link.stop()
+
+    def moved(self, shard: int, process: int) -> None:
+        """A shard is that process's from now on."""
+        self._owners[shard] = process
 
     def ask(self, shard: int, question: Question, told: Told) -> None:
         inbox = self._inboxes.get(shard)

@@ -31,7 +31,7 @@ from halfmoon.schema import control
 from halfmoon.server.assembly import Node
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.common import Common, CommonSections
-from halfmoon.server.running import OnStop, open_node
+from halfmoon.server.running import OnStop, open_node, undo
 from halfmoon.server.workers.common_changes import CommonChanges
 from halfmoon.server.workers.front import Front
 from halfmoon.server.workers.plan import CATALOG, Plan
@@ -98,24 +98,46 @@ class OpenShards:
         self.wanted = WantedTopics(plan.shards)
         self.file_systems: dict[int, OsFileSystem] = {}
         self.nodes: dict[int, Node] = {}
-        storage = shard_storage(settings, plan.shards, len(members))
+        """Those that are open. The first stays."""
+        self._asking = asking
+        self._undo: dict[int, list[Callable[[], object]]] = {}
+        self._make = partial(
+            Node, settings=settings, clock=self.clock, random_bytes=os.urandom, off=off,
+            more_topic_configs=more_topic_configs, storage=shard_storage(settings, plan.shards, len(members)),
+            common=self.common,
+        )  # fmt: skip
+        on_stop(self._close_all)
         for number in plan.owned():
-            fs = self.file_systems[number] = OsFileSystem(plan.shard_folder(number))
-            fs.lock()
-            on_stop(fs.unlock)
-            node = self.nodes[number] = Node(
-                fs, settings, self.clock, os.urandom, off=off, more_topic_configs=more_topic_configs,
-                storage=storage, shard=self._shard(number), common=self.common,
-            )  # fmt: skip
-            node.transactions.use(TransactionShards(number, plan.shards, self.shared, asking))
-            open_node(node, fs, on_stop)
-            check_version(self.shared, node.kernel.catalog)
+            self.open(number)
         first = next(iter(self.nodes))
         self.front = Front(
             self.shared, self.changes, [node.kernel for node in self.nodes.values()], self._shard(first), plan.shards,
             self.clock, os.urandom,
         )  # fmt: skip
         self.front.apply({*catalog.by_number, *self._known_to_shards()})
+
+    def open(self, number: int) -> Node:
+        """Recover a shard. Nothing runs it yet, and nobody is told of it. Raises StartError."""
+        on_stop = self._undo.setdefault(number, []).append
+        fs = self.file_systems[number] = OsFileSystem(self.plan.shard_folder(number))
+        fs.lock()
+        on_stop(fs.unlock)
+        node = self._make(fs, shard=self._shard(number))
+        node.transactions.use(TransactionShards(number, self.plan.shards, self.shared, self._asking))
+        open_node(node, fs, on_stop)
+        self.nodes[number] = node
+        check_version(self.shared, node.kernel.catalog)
+        return node
+
+    async def close(self, number: int) -> None:
+        """Nothing runs it any more."""
+        self.nodes.pop(number, None)
+        await undo(self._undo.pop(number))
+        del self.file_systems[number]
+
+    async def _close_all(self) -> None:
+        for number in reversed(list(self._undo)):
+            await self.close(number)
 
     def _shard(self, number: int) -> Shard:
         return Shard(number, self.identity, self.owners, self.hold, self.live, self.wanted, self.plan.shards)
@@ -125,15 +147,19 @@ class OpenShards:
 
     def started(self, unset_configs: Collection[str], more: Callable[[], object]) -> None:
         """The first change of this process: which generations its shards have; what was set at run time holds."""
-        for number, node in self.nodes.items():
-            self.changes.append_control(control.ShardStarted(number, node.kernel.generation))
+        for number in self.nodes:
+            self.began(number)
         self.common.dynamic_configs.opened(unset_configs)
         more()
 
+    def began(self, number: int) -> None:
+        """In a change: a shard has begun a generation in this process."""
+        self.changes.append_control(control.ShardStarted(number, self.nodes[number].kernel.generation))
+
     def every_node(self, call: Callable[[Node], object]) -> Callable[[], None]:
-        return partial(_each, list(self.nodes.values()), call)
+        return partial(_each, self.nodes, call)
 
 
-def _each(nodes: list[Node], call: Callable[[Node], object]) -> None:
-    for node in nodes:
+def _each(nodes: dict[int, Node], call: Callable[[Node], object]) -> None:
+    for node in nodes.values():
         call(node)

@@ -46,12 +46,11 @@ class FrontHost(Host):
     """Of the process."""
 
     def __init__(self, front: Front, hosts: Mapping[int, ShardHost], shards: int, data_dir: Path) -> None:
-        """`hosts`: by shard; `shards`: how many there are in all."""
+        """`hosts`: by shard, as they are at each moment; the first stays. `shards`: how many there are in all."""
         first = next(iter(hosts.values()))
         super().__init__(first.node, data_dir)
         self._front = front
         self._hosts = hosts
-        self._of_kernel = {id(host.node.kernel): host for host in hosts.values()}
         self._shards = shards
         self._first = first
         self.counts = first.counts
@@ -61,7 +60,9 @@ class FrontHost(Host):
         found = self._front.catalog.topic(topic)
         if found is None or not 0 <= index < len(found.partitions):
             raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of topic '{topic}'")
-        return self._of_kernel[id(self._front.kernel_of(found.partitions[index]))]
+        kernel = self._front.kernel_of(found.partitions[index])
+        assert kernel.catalog.shard is not None
+        return self._hosts[kernel.catalog.shard.number]
 
     def append(self, topic: str, partition: int, batch: bytes) -> int:
         return self._host_of(topic, partition).append(topic, partition, batch)

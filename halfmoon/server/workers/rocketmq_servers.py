@@ -48,44 +48,55 @@ class RocketmqServers:
         given: dict[tuple[str, int], socket.socket],
     ) -> None:
         """`asking`: the shards of all processes. `given`: as of Listener. Raises StartError."""
-        loop = asyncio.get_running_loop()
-        plan = shards.plan
-        self._listener = listener
-        self._plan = plan
+        self._loop = loop = asyncio.get_running_loop()
+        self._plan = plan = shards.plan
+        self._settings, self._listener, self._shards, self._plugins = settings, listener, shards, plugins
+        self._asking, self._access, self._turns, self._given = asking, access, turns, given
+        self._coordinating = partial(Coordinating, in_thread=in_thread, soon=loop.call_soon)
         host = "" if listener.advertise is None else listener.advertise.host
-        brokers = RocketmqBrokers(
+        self._brokers = RocketmqBrokers(
             shards.shared, listener.broker_name, {shard: (host, port) for shard, port in enumerate(plan.rocketmq)}
         )
         deletions = Deletions(shards.front.administration, plan.shards, asking)
-        changes = CatalogChanges(driver, shards.changes, shards.front, deletions)
-        self._kernels = {number: node.kernel for number, node in shards.nodes.items()}
+        self._changes = CatalogChanges(driver, shards.changes, shards.front, deletions)
         self.of: dict[int, Server] = {}
         """By shard."""
-        self._coordinating: dict[int, Coordinating] = {}
-        for number, node in shards.nodes.items():
-            groups = RocketmqGroups(number, plan.shards, asking)
-            messages = RocketmqMessages(shards.shared.placements, asking, loop.call_later)
-            producers = RocketmqProducers(number, plan.shards, asking, listener.broker_name, shards.shared)
-            new_id = partial(_new_topic_id, number, plan.shards)
-            others = Shards(plan.shards, brokers, groups, messages, producers, changes, new_id)
-            server = self.of[number] = Server(
-                node.kernel, node.services, settings, listener_of(listener, number), plugins.allocators,
-                plugins.filters, loop, access=access, turns=turns, shards=others,
-            )  # fmt: skip
-            server.reuse_port = True
-            server.given = given
-            self._coordinating[number] = Coordinating(server.node, in_thread, loop.call_soon)
+        for number in shards.nodes:
+            self.add(number)
+
+    def add(self, shard: int) -> None:
+        """A shard of this process, of which the first stays."""
+        shards, plan, listener, asking = self._shards.shared, self._plan, self._listener, self._asking
+        node = self._shards.nodes[shard]
+        groups = RocketmqGroups(shard, plan.shards, asking)
+        messages = RocketmqMessages(shards.placements, asking, self._loop.call_later)
+        producers = RocketmqProducers(shard, plan.shards, asking, listener.broker_name, shards)
+        new_id = partial(_new_topic_id, shard, plan.shards)
+        others = Shards(plan.shards, self._brokers, groups, messages, producers, self._changes, new_id)
+        server = self.of[shard] = Server(
+            node.kernel, node.services, self._settings, listener_of(listener, shard), self._plugins.allocators,
+            self._plugins.filters, self._loop, access=self._access, turns=self._turns, shards=others,
+        )  # fmt: skip
+        server.reuse_port = True
+        server.given = self._given
 
     def answers(self, shard: int) -> Mapping[type[Question], Callable[..., None]]:
         """What a shard answers the others."""
-        return rocketmq_answers(self._kernels[shard], self._coordinating[shard])
+        return rocketmq_answers(self._shards.nodes[shard].kernel, self._coordinating(self.of[shard].node))
 
     async def start(self) -> None:
         """Raises OSError."""
-        for number, server in self.of.items():
-            await server.start(self._listener.bind._replace(port=self._plan.rocketmq[number]))
+        for number in self.of:
+            await self.open(number)
         first = next(iter(self.of.values()))
         await first.start_names(self._listener.namesrv._replace(port=self._plan.namesrv))
+
+    async def open(self, shard: int) -> None:
+        """Its clients may come. Raises OSError."""
+        await self.of[shard].start(self._listener.bind._replace(port=self._plan.rocketmq[shard]))
+
+    async def remove(self, shard: int) -> None:
+        await self.of.pop(shard).stop()
 
     async def stop(self) -> None:
         await asyncio.gather(*(server.stop() for server in self.of.values()))

@@ -18,7 +18,7 @@ from halfmoon.hooks.plugins import Plugins, load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.server.cleaning import CleaningProcess
 from halfmoon.server.deadlines import Deadlines
-from halfmoon.server.running import OnStop, Part, Running, ask_policies
+from halfmoon.server.running import OnStop, Part, Running, ask_policies, undo
 from halfmoon.server.waking import wake_in_turns
 from halfmoon.server.workers.catalog_news import ChangedInTime
 from halfmoon.server.workers.plugin_hosts import FrontHost, ShardHost
@@ -52,6 +52,15 @@ class RunningShards:
         self._turns = turns
         self._on_stop = on_stop
         self._running: dict[int, Running] = {}
+        self._undo: dict[int, list[Callable[[], object]]] = {}
+        self._unfollow: dict[int, list[Callable[[], object]]] = {}
+        """How what follows a shard's log is stopped."""
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._hosts: dict[int, ShardHost] = {}
+        # Of all workers together no more than of one process: a compaction takes a core, and memory for its keys.
+        rate = settings.log.cleaner.bytes_per_second
+        self._cleaner_rate = rate and max(1, rate // shards.plan.workers)
+        self._one_by_one = threading.Lock()
 
     async def start(self, unset_configs: Collection[str], make: Callable[[], object]) -> None:
         """`make`: in the first change of the shared catalog, what else is missing there. Raises StartError,
@@ -61,31 +70,60 @@ class RunningShards:
         loop = asyncio.get_running_loop()
         deadlines = self._deadlines(loop)
         await self._driver.change(partial(shards.started, unset_configs, make))
-        counts: Counter[tuple[str, str]] = Counter()
-        hosts: dict[int, ShardHost] = {}
-        # Of all workers together no more than of one process: a compaction takes a core, and memory for its keys.
-        rate, one_by_one = self._settings.log.cleaner.bytes_per_second, threading.Lock()
-        for number, node in shards.nodes.items():
-            of_shard = load_plugins(self._settings, BUILT_IN)
-            fs = shards.file_systems[number]
-            hosts[number] = ShardHost(node, fs.root, shards.wanted, counts)
-            cleaning = CleaningProcess(fs.root, rate and max(1, rate // shards.plan.workers), one_by_one)
-            self._running[number] = Running(node, cleaning, of_shard, hosts[number], loop, self._turns, on_stop)
+        on_stop(self._stop_all)
+        for number in shards.nodes:
+            self._run(number)
         front.administration.use(front.features.all)
         deadlines.start()
         on_stop(deadlines.stop)
         self.ticker = next(iter(self._running.values())).ticker
         self.ticker.every(self._settings.hold.check_interval_ms / 1000, shards.hold.check)
-        self.host = FrontHost(front, hosts, shards.plan.shards, shards.plan.path)
+        self.host = FrontHost(front, self._hosts, shards.plan.shards, shards.plan.path)
         plugins.attach(self.host)
         plugins.guard.runs_here()
         on_stop(plugins.stopping)
         await self._driver.change(self._tell_plugins)
         front.administration.on_changed = self._topic_changed
         shards.wanted.bind(self._driver, front.administration)
-        for running in self._running.values():
-            running.follow(on_stop)
+        on_stop(self._unfollow_all)
+        for number in shards.nodes:
+            self._follow(number)
         ask_policies(shards.hold, plugins)
+
+    def _run(self, number: int) -> None:
+        """Raises StartError."""
+        shards = self._shards
+        node, fs = shards.nodes[number], shards.file_systems[number]
+        host = self._hosts[number] = ShardHost(node, fs.root, shards.wanted, self._counts)
+        cleaning = CleaningProcess(fs.root, self._cleaner_rate, self._one_by_one)
+        plugins = load_plugins(self._settings, BUILT_IN)
+        on_stop = self._undo.setdefault(number, []).append
+        loop = asyncio.get_running_loop()
+        self._running[number] = Running(node, cleaning, plugins, host, loop, self._turns, on_stop)
+
+    def _follow(self, number: int) -> None:
+        """Raises StartError."""
+        self._running[number].follow(self._unfollow.setdefault(number, []).append)
+
+    async def add(self, number: int) -> None:
+        """A shard that was opened runs from now on. Raises StartError, CatalogUnavailableError."""
+        await self._driver.change(partial(self._shards.began, number))
+        self._run(number)
+        self._follow(number)
+
+    async def remove(self, number: int) -> None:
+        """It runs no more. Not the first."""
+        await undo(self._unfollow.pop(number, []))
+        await undo(self._undo.pop(number, []))
+        del self._running[number], self._hosts[number]
+
+    async def _stop_all(self) -> None:
+        for number in reversed(list(self._undo)):
+            await undo(self._undo[number])
+
+    async def _unfollow_all(self) -> None:
+        for number in reversed(list(self._unfollow)):
+            await undo(self._unfollow[number])
 
     @property
     def parts(self) -> Sequence[Part]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from halfmoon.adapters.kafka.lookup import epoch_at
@@ -22,6 +22,7 @@ from halfmoon.cluster.shared import SharedCatalog
 from halfmoon.core.catalog.topics import Partition, RemotePartition
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.server.assembly import Node
+from halfmoon.services.share.delivery import ShareDelivery
 from halfmoon.services.share.service import within
 from halfmoon.services.share.sessions import ShareSessions
 
@@ -38,20 +39,28 @@ def finder(shared: SharedCatalog) -> Callable[[int, int], int]:
     return shard_of
 
 
-def join_shares(nodes: Mapping[int, Node], shards: AllShards) -> None:
-    """These shards, by their numbers, are those of this process. Once, before the first request."""
-    first = next(iter(nodes.values()))
-    sessions = ShareSessions(first.kernel.settings.groups.share.max_sessions)
-    deliveries = [node.shares.delivery for node in nodes.values()]
+class JoinedShares:
+    """What the share groups of this process's shards have in common."""
 
-    def gone(group: str, member: str) -> None:
+    def __init__(self, shards: AllShards, max_sessions: int) -> None:
+        self._shards = shards
+        self._sessions = ShareSessions(max_sessions)
+        self._deliveries: list[ShareDelivery] = []
+
+    def add(self, node: Node) -> None:
+        """A shard of this process, before its first request. The first one, which stays, counts the sessions."""
+        is_first = not self._deliveries
+        self._deliveries.append(node.shares.delivery)
+        node.shares.join(self._sessions, self._deliveries, self._gone, counts_sessions=is_first)
+        node.services.add(self._shards)
+
+    def remove(self, node: Node) -> None:
+        self._deliveries.remove(node.shares.delivery)
+
+    def _gone(self, group: str, member: str) -> None:
         # Whoever cannot be reached now releases it when the connection ends, or its lock.
-        for shard in shards.elsewhere():
-            shards.asking.ask(shard, ShareMemberGone(group, member), _nobody)
-
-    for node in nodes.values():
-        node.shares.join(sessions, deliveries, gone, counts_sessions=node is first)
-        node.services.add(shards)
+        for shard in self._shards.elsewhere():
+            self._shards.asking.ask(shard, ShareMemberGone(group, member), _nobody)
 
 
 def share_answers(node: Node) -> dict[type[Question], Answerer]:

@@ -53,7 +53,7 @@ from halfmoon.server.workers.monitoring import WorkersMonitoring
 from halfmoon.server.workers.open_shards import OpenShards
 from halfmoon.server.workers.quota_news import EVERY_S, QuotaNews
 from halfmoon.server.workers.running_shards import RunningShards
-from halfmoon.server.workers.shares import finder, join_shares, share_answers
+from halfmoon.server.workers.shares import JoinedShares, finder, share_answers
 from halfmoon.server.workers.tasks import in_thread
 from halfmoon.services.audit.topic import CONFIGS as AUDIT_CONFIGS
 from halfmoon.services.common.services import Services
@@ -102,9 +102,9 @@ class Worker:
         self.tls_files = TlsFiles(self._all_tls)
         self.access_tokens: AccessTokens | None = None
         self.auditing: Auditing | None = None
-        self.rocketmqs: list[RocketmqServer] = []
         self._rocketmq: RocketmqServers | None = None
         self.access: Access | None = None
+        self._inboxes: dict[int, Inbox] = {}
 
     async def start(self) -> None:
         """Raises HalfmoonError (StartError mostly) with everything undone."""
@@ -132,9 +132,8 @@ class Worker:
         on = {plugin.name for plugin in self.plugins.infos if plugin.enabled}
         check_needs(settings, on)
         off = [name for name in OF_PLUGINS if name not in on]
-        inboxes: dict[int, Inbox] = {}
         self.links = Links(
-            loop, plan.worker, [plan.link(worker) for worker in range(plan.workers)], plan.owners(), inboxes,
+            loop, plan.worker, [plan.link(worker) for worker in range(plan.workers)], plan.owners(), self._inboxes,
             lambda process: self.news.connected(process),
         )  # fmt: skip
         self.shards = shards = OpenShards(
@@ -146,7 +145,7 @@ class Worker:
         )  # fmt: skip
         on_stop(self.driver.stop)
         self.news = CatalogNews(shards.shared, self.driver, self.links, self._on_lost)
-        self._join_shards(inboxes)
+        self._join_shards()
         self.running = RunningShards(settings, shards, self.plugins, self.driver, turns, on_stop)
         await self.running.start(self._unset_configs, self._make_what_is_missing)
         self.ticker, self.plugin_host = self.running.ticker, self.running.host
@@ -170,9 +169,7 @@ class Worker:
         self.kafka = Server(
             shards.front, self.answering, self.settings, loop, access=self.access, verifier=self.access_tokens,
             more_apis=of_plugins, turns=turns,
-            homes=LocalShards(
-                shards.front, shards.nodes, plan.shards, self.news.change, self.links, self._heard_by_all()
-            ),
+            homes=self._homes,
         )  # fmt: skip
         if settings.listeners.rocketmq is not None:
             self._open_rocketmq(settings.listeners.rocketmq)
@@ -189,9 +186,12 @@ class Worker:
             self.settings, listener, self.shards, self.plugins, self.driver, self.links, self.access, self.turns,
             in_thread, self._doors.listening,
         )  # fmt: skip
-        self.rocketmqs = list(servers.of.values())
         for number in self.shards.nodes:
             self._inboxes[number].add(servers.answers(number))
+
+    @property
+    def rocketmqs(self) -> Sequence[RocketmqServer]:
+        return [] if self._rocketmq is None else list(self._rocketmq.of.values())
 
     def _members(self) -> list[OtherNode]:
         """All processes, as clients of the first listener reach them."""
@@ -200,25 +200,64 @@ class Worker:
         ports = plan.kafka[kafka.name]
         return [OtherNode(plan.node_id(worker), (host, ports[worker]), "", (host, 0)) for worker in range(plan.workers)]
 
-    def _join_shards(self, inboxes: dict[int, Inbox]) -> None:
+    def _join_shards(self) -> None:
         """What the shards have in common, and what they answer each other."""
         plan, shards = self.plan, self.shards
-        all_shards = AllShards(self.links, plan.shards, frozenset(shards.nodes), finder(shards.shared))
-        join_shares(shards.nodes, all_shards)
-        soon = asyncio.get_running_loop().call_soon
-        for number, node in shards.nodes.items():
-            inboxes[number] = Inbox(
-                share_answers(node), transactions.answers(node), message_answers(node, self._rights, in_thread),
-                entries_answers(node), deletion_answers(node, self.news.catch_up),
-                hearing_answers(node, in_thread, soon),
-            )  # fmt: skip
-        self._inboxes = inboxes
+        all_shards = AllShards(self.links, plan.shards, shards.nodes.keys(), finder(shards.shared))
+        self._shares = JoinedShares(all_shards, self.settings.groups.share.max_sessions)
+        for number in shards.nodes:
+            self._join(number)
+        self._homes = LocalShards(
+            shards.front, shards.nodes, plan.shards, self.news.change, self.links, self._heard_by_all()
+        )
         self.monitoring = WorkersMonitoring(self, self.links)
         self._quota_news = QuotaNews(shards.common.quotas, self.links, shards.clock, plan.worker)
-        inboxes[PROCESS] = inbox = Inbox(
+        self._inboxes[PROCESS] = inbox = Inbox(
             {CatalogChanged: self.news.heard}, self.monitoring.answers(), self._quota_news.answers()
         )
         self.answer = inbox.answer
+
+    def _join(self, number: int) -> None:
+        node, soon = self.shards.nodes[number], asyncio.get_running_loop().call_soon
+        self._shares.add(node)
+        self._inboxes[number] = Inbox(
+            share_answers(node), transactions.answers(node), message_answers(node, self._rights, in_thread),
+            entries_answers(node), deletion_answers(node, self.news.catch_up), hearing_answers(node, in_thread, soon),
+        )  # fmt: skip
+
+    async def open_shard(self, number: int) -> None:
+        """A shard that another process had is this one's from now on. Raises StartError, CatalogUnavailableError."""
+        shards = self.shards
+        node = shards.open(number)
+        self._join(number)
+        await self.running.add(number)
+        node.services.add(self._authorization)
+        if self._rocketmq is not None:
+            self._rocketmq.add(number)
+            self._inboxes[number].add(self._rocketmq.answers(number))
+        shards.front.add(node.kernel)
+        self._homes.add(number, node)
+        self._owned_by(number, self.plan.worker)
+        if self._rocketmq is not None:
+            await self._rocketmq.open(number)
+
+    async def close_shard(self, number: int, process: int) -> None:
+        """A shard that this process has goes to another one. Not the first."""
+        shards = self.shards
+        node = shards.nodes[number]
+        self._owned_by(number, process)
+        self._homes.remove(number)
+        shards.front.remove(node.kernel)
+        del self._inboxes[number]
+        if self._rocketmq is not None:
+            await self._rocketmq.remove(number)
+        self._shares.remove(node)
+        await self.running.remove(number)
+        await shards.close(number)
+
+    def _owned_by(self, number: int, process: int) -> None:
+        self.links.moved(number, process)
+        self.shards.owners.moved(number, process)
 
     def _answering_services(self) -> Services:
         """What requests are answered with that are about no shard."""
@@ -254,7 +293,7 @@ class Worker:
             self.plugins,
             self.plugin_host,
         )
-        answers = authorizing.answers(access, self.tls_files)
+        self._authorization = answers = authorizing.answers(access, self.tls_files)
         for services in (self.answering, *(node.services for node in shards.nodes.values())):
             services.add(answers)
         return access

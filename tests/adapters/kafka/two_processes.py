@@ -25,7 +25,7 @@ from halfmoon.server.workers.asking_all import message_answers
 from halfmoon.server.workers.deletions import deletion_answers
 from halfmoon.server.workers.entries import entries_answers
 from halfmoon.server.workers.hearing import hearing_answers
-from halfmoon.server.workers.shares import finder, join_shares, share_answers
+from halfmoon.server.workers.shares import JoinedShares, finder, share_answers
 from tests.core.bench import VirtualClock, batch, relay
 
 Answerer = Callable[[Any, Told], None]
@@ -98,7 +98,9 @@ class TwoProcesses:
             rig.asking = self.questions
             self.nodes |= rig.nodes
             self.shards = AllShards(self.questions, SHARDS, frozenset(here), finder(rig.shared))
-            join_shares(rig.nodes, self.shards)
+            joined = JoinedShares(self.shards, rig.settings.groups.share.max_sessions)
+            for node in rig.nodes.values():
+                joined.add(node)
             for node in rig.nodes.values():
                 node.services.add(ShownEntries())
         for number, node in self.nodes.items():

@@ -1,0 +1,251 @@
+"""A shard moves from one process to another while both serve clients."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halfmoon.adapters.kafka.protocol import (
+    CreateTopicsRequest,
+    FetchRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    ProduceRequest,
+)
+from halfmoon.cluster.placement import coordinator_of
+from halfmoon.cluster.sqlite_store import SqliteStore
+from halfmoon.cluster.store import Cluster
+from halfmoon.config.settings import Settings, load_settings
+from halfmoon.core.records.batches import build_batch, iter_records
+from halfmoon.server.measured_loop import MeasuredLoop
+from halfmoon.server.workers.plan import CATALOG, Plan
+from halfmoon.server.workers.worker import Worker
+from tests.fuzz.peer import Peer
+from tests.fuzz.remoting import SEND, SUCCESS, Remote, sending
+
+SHARDS, NOT_LEADER, NOT_COORDINATOR = 4, 6, 16
+PRODUCE, FETCH, METADATA, COMMIT, COMMITTED, COORDINATOR, CREATE = 0, 1, 3, 8, 9, 10, 19
+
+
+def free_ports(count: int) -> list[int]:
+    held = [socket.socket() for _ in range(count)]
+    for each in held:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in held]
+    for each in held:
+        each.close()
+    return ports
+
+
+def values_of(batches: bytes) -> list[bytes]:
+    found = []
+    while batches:
+        size = 12 + int.from_bytes(batches[8:12])
+        found += [bytes(record.value or b"") for record in iter_records(batches[:size])]
+        batches = batches[size:]
+    return found
+
+
+class Two:
+    """Two workers that share four shards, in one loop."""
+
+    def __init__(self, workers: list[Worker]) -> None:
+        self.workers = workers
+        self.lost: list[Exception] = []
+
+    async def ask(self, worker: int, key: int, version: int, **fields: Any) -> Any:
+        """By a client that is connected to this one."""
+        address = self.workers[worker].kafka_address
+
+        def ask() -> Any:
+            with Peer((address.host, address.port)) as peer:
+                return peer.ask(key, version, **fields)
+
+        return await asyncio.to_thread(ask)
+
+    async def create(self, name: str) -> None:
+        creatable = CreateTopicsRequest.CreatableTopic
+        topic = creatable(name=name, num_partitions=SHARDS, replication_factor=1, assignments=[], configs=[])
+        (found,) = (await self.ask(0, CREATE, 5, topics=[topic], timeout_ms=5000, validate_only=False)).topics
+        assert found.error_code == 0
+
+    async def leaders(self, worker: int, name: str) -> dict[int, tuple[int, int]]:
+        """Partition → node, leader epoch; as this worker says."""
+        found = await self.ask(worker, METADATA, 7, topics=None, allow_auto_topic_creation=False)
+        (topic,) = (topic for topic in found.topics if topic.name == name)
+        return {part.partition_index: (part.leader_id, part.leader_epoch) for part in topic.partitions}
+
+    async def produce(
+        self, worker: int, name: str, partition: int, value: bytes, headers: Sequence[tuple[str, bytes]] = ()
+    ) -> int:
+        """The error code."""
+        topic = ProduceRequest.TopicProduceData
+        records = build_batch([(None, value, 1_700_000_000_000, headers)])
+        data = [topic(name=name, partition_data=[topic.PartitionProduceData(index=partition, records=records)])]
+        answer = await self.ask(worker, PRODUCE, 7, transactional_id=None, acks=-1, timeout_ms=1000, topic_data=data)
+        return int(answer.responses[0].partition_responses[0].error_code)
+
+    def sent(self, shard: int) -> int:
+        """The code that RocketMQ's broker of this shard answers."""
+        with Remote(("127.0.0.1", self.workers[0].plan.rocketmq[shard])) as remote:
+            return remote.tell(SEND, sending("t"), b"sent").code
+
+    async def commit(self, worker: int, group: str, topic: str, partition: int, offset: int) -> int:
+        """The error code."""
+        of_topic = OffsetCommitRequest.OffsetCommitRequestTopic
+        part = of_topic.OffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_metadata=""
+        )
+        answer = await self.ask(
+            worker, COMMIT, 2, group_id=group, generation_id_or_member_epoch=-1, member_id="", retention_time_ms=-1,
+            topics=[of_topic(name=topic, partitions=[part])],
+        )  # fmt: skip
+        return int(answer.topics[0].partitions[0].error_code)
+
+    async def committed(self, worker: int, group: str, topic: str, partition: int) -> int:
+        of_topic = OffsetFetchRequest.OffsetFetchRequestTopic
+        asked = [of_topic(name=topic, partition_indexes=[partition])]
+        answer = await self.ask(worker, COMMITTED, 1, group_id=group, topics=asked)
+        return int(answer.topics[0].partitions[0].committed_offset)
+
+    async def values(self, worker: int, name: str, partition: int) -> list[bytes] | int:
+        """Of all records; or the error code."""
+        topic = FetchRequest.FetchTopic
+        part = topic.FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
+        answer = await self.ask(
+            worker, FETCH, 11, replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, isolation_level=0,
+            session_id=0, session_epoch=-1, topics=[topic(topic=name, partitions=[part])],
+        )  # fmt: skip
+        (found,) = answer.responses[0].partitions
+        return int(found.error_code) or values_of(bytes(found.records))
+
+    async def move(self, shard: int, source: int, target: int) -> None:
+        await self.workers[source].close_shard(shard, target)
+        await self.workers[target].open_shard(shard)
+
+
+@asynccontextmanager
+async def two_workers(folder: Path, settings: Settings) -> AsyncIterator[Two]:
+    folder.mkdir()
+    SqliteStore.create(folder / CATALOG, Cluster("a-cluster", SHARDS))
+    name = settings.listeners.kafka.name
+    one, two, shared, namesrv, *rocketmq = free_ports(4 + SHARDS)
+    found = Two([])
+    async with AsyncExitStack() as stack:
+        for number in range(2):
+            plan = Plan(str(folder), number, 2, SHARDS, {name: [one, two]}, {name: shared}, rocketmq, namesrv)
+            worker = Worker(settings, plan, on_lost=found.lost.append)
+            await worker.start()
+            stack.push_async_callback(worker.stop)
+            found.workers.append(worker)
+        for worker in found.workers:
+            await worker.links.connected(5)
+        yield found
+    assert not found.lost
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[[Callable[[Two], Any]], None]:
+    def play(story: Callable[[Two], Any]) -> None:
+        async def run() -> None:
+            bind = {"kafka": {"bind": "127.0.0.1:0"}, "rocketmq": {"bind": "127.0.0.1:0", "namesrv": "127.0.0.1:0"}}
+            settings = load_settings({"listeners": bind, "log": {"segment_bytes": "1MiB", "low_disk_bytes": 0}}, {}, {})
+            async with two_workers(tmp_path / "data", settings) as two:
+                await story(two)
+
+        with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+            runner.run(run())
+
+    return play
+
+
+def test_a_shard_moves_and_takes_everything_along(run: Any) -> None:
+    async def story(two: Two) -> None:
+        await two.create("t")
+        before = await two.leaders(0, "t")
+        assert before == await two.leaders(1, "t")
+        of_first = [index for index, (node, _) in before.items() if node == 1]
+        assert len(of_first) == 2
+        shards = {index: two.workers[0].shards.front.shard_of(_topic(two, "t"), index) for index in before}
+        moving = next(index for index in of_first if shards[index] != next(iter(two.workers[0].shards.nodes)))
+        for index in before:
+            assert await two.produce(0 if index in of_first else 1, "t", index, b"before") == 0
+        await two.move(shards[moving], 0, 1)
+        assert await two.values(0, "t", moving) == NOT_LEADER
+        assert await two.produce(0, "t", moving, b"to the wrong one") == NOT_LEADER
+        assert await two.values(1, "t", moving) == [b"before"]
+        assert await two.produce(1, "t", moving, b"after") == 0
+        for worker in (0, 1):
+            after = await two.leaders(worker, "t")
+            assert after[moving] == (2, before[moving][1] + 1)
+            assert {index: found for index, found in after.items() if index != moving} == {
+                index: found for index, found in before.items() if index != moving
+            }
+        await two.move(shards[moving], 1, 0)
+        assert await two.values(0, "t", moving) == [b"before", b"after"]
+        assert (await two.leaders(1, "t"))[moving] == (1, before[moving][1] + 2)
+
+    run(story)
+
+
+def test_topics_that_are_made_while_it_is_nobodys_are_there_afterwards(run: Any) -> None:
+    async def story(two: Two) -> None:
+        first, second = list(two.workers[0].shards.nodes)
+        await two.workers[0].close_shard(second, 1)
+        await two.create("u")
+        await two.workers[1].open_shard(second)
+        for index, (node, _) in (await two.leaders(0, "u")).items():
+            assert await two.produce(node - 1, "u", index, b"v") == 0
+        assert sorted(two.workers[1].shards.nodes) == sorted({*range(SHARDS)} - {first})
+
+    run(story)
+
+
+def test_groups_and_scheduled_messages_move_along(run: Any) -> None:
+    async def story(two: Two) -> None:
+        await two.create("t")
+        moving = list(two.workers[0].shards.nodes)[1]
+        group = next(name for at in range(100) if coordinator_of(name := f"g{at}", SHARDS) == moving)
+        leaders = await two.leaders(0, "t")
+        index = next(at for at in leaders if two.workers[0].shards.front.shard_of(_topic(two, "t"), at) == moving)
+        assert await two.commit(0, group, "t", index, 7) == 0
+        assert await two.produce(0, "t", index, b"later", [("TIMER_DELAY_MS", b"1500")]) == 0
+        assert await two.values(0, "t", index) == []
+        await two.move(moving, 0, 1)
+        assert await two.commit(0, group, "t", index, 8) == NOT_COORDINATOR
+        for worker in (0, 1):
+            (found,) = (await two.ask(worker, COORDINATOR, 4, key_type=0, coordinator_keys=[group])).coordinators
+            assert (found.error_code, found.node_id) == (0, 2)
+        assert await two.committed(1, group, "t", index) == 7
+        assert await two.commit(1, group, "t", index, 8) == 0
+        while (values := await two.values(1, "t", index)) == []:
+            await asyncio.sleep(0.05)
+        assert values == [b"later"]
+
+    run(story)
+
+
+def test_clients_of_rocketmq_find_the_shard_where_it_is(run: Any) -> None:
+    async def story(two: Two) -> None:
+        await two.create("t")
+        moving = list(two.workers[0].shards.nodes)[1]
+        for worker in (0, 1, 0):
+            await two.move(moving, worker, 1 - worker)
+            for each in two.workers:
+                assert len(each.rocketmqs) == len(each.shards.nodes)
+            for shard in range(SHARDS):
+                assert await asyncio.to_thread(two.sent, shard) == SUCCESS
+        index = next(at for at in range(4) if two.workers[0].shards.front.shard_of(_topic(two, "t"), at) == moving)
+        assert await two.values(1, "t", index) == [b"sent"] * 3
+
+    run(story)
+
+
+def _topic(two: Two, name: str) -> Any:
+    return two.workers[0].shards.front.catalog.by_name[name]
