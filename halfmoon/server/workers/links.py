@@ -1,4 +1,4 @@
-"""Asking shards and processes: over one connection to each other process, through its socket in the file system.
+"""Asking shards and processes: over one connection to each other process (routes.py).
 
 All numbers are big-endian. A question is `size u32, id u32, [shard, question] as msgpack`, its answer
 `size u32, id u32, answer as msgpack`; `size` counts what is behind it. Answers come as they are ready, in any order.
@@ -12,9 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Final, cast
 
 import msgspec
@@ -23,7 +22,7 @@ from halfmoon.cluster.asking import Answering, Told
 from halfmoon.cluster.messages import Hello, Ping, Question
 from halfmoon.cluster.receiving import PROCESS, Codec, Receiver, encode_question
 from halfmoon.errors import BrokerError, Fault
-from halfmoon.server import admin_socket
+from halfmoon.server.workers.routes import Routes
 
 logger = logging.getLogger("halfmoon.server")
 
@@ -68,13 +67,19 @@ class Link(asyncio.Protocol):
     """To one process."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, me: int, other: int, path: Path, codec: Codec, on_up: Callable[[], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        me: int,
+        other: int,
+        routes: Routes,
+        codec: Codec,
+        on_up: Callable[[], None],
     ) -> None:
         """`on_up`: called each time when it is connected."""
         self._loop = loop
         self._me = me
         self._other = other
-        self._path = path
+        self._routes = routes
         self._codec = codec
         self._on_up = on_up
         self._transport: asyncio.Transport | None = None
@@ -122,7 +127,7 @@ class Link(asyncio.Protocol):
             await asyncio.sleep(self._pause_s)
             self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
             try:
-                await self._loop.create_unix_connection(lambda: self, str(self._path))
+                await self._routes.connect(self._other, lambda: self)
             except OSError:
                 continue
             return
@@ -197,9 +202,10 @@ def _tell(told: Told, answer: object) -> None:
 class Asked(asyncio.Protocol):
     """A connection of another process, which asks."""
 
-    def __init__(self, receiver: Receiver, there: set[Asked]) -> None:
+    def __init__(self, receiver: Receiver, there: set[Asked], routes: Routes) -> None:
         """`there`: all of them, while they are connected."""
         self._receiver = receiver
+        self._routes = routes
         self._there = there
         self._frames = Frames()
         self._transport: asyncio.Transport | None = None
@@ -207,9 +213,9 @@ class Asked(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._there.add(self)
-        if not admin_socket.is_ours(transport.get_extra_info("socket")):
-            logger.error("event=stranger_on_socket")
-            self._transport.abort()
+        if not self._routes.is_welcome(transport):
+            logger.error("event=stranger_asks")
+            self.close()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -245,31 +251,44 @@ class Links:
         self,
         loop: asyncio.AbstractEventLoop,
         me: int,
-        sockets: Sequence[Path],
+        processes: Iterable[int],
+        routes: Routes,
         owners: Sequence[int],
         inboxes: Mapping[int, Answering],
         on_up: Callable[[int], None],
     ) -> None:
-        """`sockets`: of all processes; `owners`: by shard, which process has it; `inboxes`: as of Receiver; `on_up` is
+        """`processes`: all of them; `owners`: by shard, which process has it; `inboxes`: as of Receiver; `on_up` is
         told of each process that is connected."""
-        codec = Codec()
         self._owners = list(owners)
         self._inboxes = inboxes
         self._loop = loop
-        self._socket = sockets[me]
+        self._me = me
+        self._routes = routes
+        self._codec = Codec()
+        self._on_up = on_up
         self._receiver = Receiver(inboxes)
         self._asking: set[Asked] = set()
         self._server: asyncio.Server | None = None
-        self._links = {
-            process: Link(loop, me, process, path, codec, lambda process=process: on_up(process))  # type: ignore[misc]
-            for process, path in enumerate(sockets)
-            if process != me
-        }
+        self._links = {process: self._link(process) for process in processes if process != me}
+
+    def _link(self, process: int) -> Link:
+        return Link(self._loop, self._me, process, self._routes, self._codec, partial(self._on_up, process))
+
+    def add(self, process: int) -> None:
+        """There is one more; nothing happens where it is known."""
+        if process != self._me and process not in self._links:
+            self._links[process] = link = self._link(process)
+            link.start()
+
+    def remove(self, process: int) -> None:
+        """It is gone for good."""
+        link = self._links.pop(process, None)
+        if link is not None:
+            link.stop()
 
     async def start(self) -> None:
         """Others can ask from now on. Raises OSError."""
-        made = admin_socket.listening_at(self._socket)
-        self._server = await self._loop.create_unix_server(lambda: Asked(self._receiver, self._asking), sock=made)
+        self._server = await self._routes.listen(lambda: Asked(self._receiver, self._asking, self._routes))
         for link in self._links.values():
             link.start()
 
@@ -298,11 +317,18 @@ class Links:
         if inbox is not None:
             inbox.answer(question, told)
         else:
-            self._links[self._owners[shard]].ask(shard, question, told)
+            self._ask(self._owners[shard], shard, question, told)
 
     def ask_process(self, process: int, question: Question, told: Told) -> None:
         """One of the others."""
-        self._links[process].ask(PROCESS, question, told)
+        self._ask(process, PROCESS, question, told)
+
+    def _ask(self, process: int, shard: int, question: Question, told: Told) -> None:
+        link = self._links.get(process)
+        if link is None:  # this process, which does not have the shard yet; or one that nobody knows of
+            told(BrokerError(Fault.NOT_LEADER_OR_FOLLOWER, f"process {process} cannot be asked now"))
+        else:
+            link.ask(shard, question, told)
 
     def others(self) -> dict[int, bool]:
         """The other processes, and whether they are connected."""

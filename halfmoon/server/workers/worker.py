@@ -52,6 +52,7 @@ from halfmoon.server.workers.links import Links
 from halfmoon.server.workers.monitoring import WorkersMonitoring
 from halfmoon.server.workers.open_shards import OpenShards
 from halfmoon.server.workers.quota_news import EVERY_S, QuotaNews
+from halfmoon.server.workers.routes import SocketRoutes
 from halfmoon.server.workers.running_shards import RunningShards
 from halfmoon.server.workers.shares import JoinedShares, finder, share_answers
 from halfmoon.server.workers.tasks import in_thread
@@ -132,8 +133,9 @@ class Worker:
         on = {plugin.name for plugin in self.plugins.infos if plugin.enabled}
         check_needs(settings, on)
         off = [name for name in OF_PLUGINS if name not in on]
+        routes = SocketRoutes(loop, plan.worker, [plan.link(worker) for worker in range(plan.workers)])
         self.links = Links(
-            loop, plan.worker, [plan.link(worker) for worker in range(plan.workers)], plan.owners(), self._inboxes,
+            loop, plan.worker, range(plan.workers), routes, plan.owners(), self._inboxes,
             lambda process: self.news.connected(process),
         )  # fmt: skip
         self.shards = shards = OpenShards(
