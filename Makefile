@@ -41,7 +41,7 @@ test-compiled:  ## the tests of core, services, adapters and server with the hot
 	@cd build/compiled && PYTHONPATH=$$PWD exec $(CURDIR)/.venv/bin/python tools/tidy_run.py $(CURDIR)/.venv/bin/python \
 		-m pytest -n 4 --dist loadfile -m "not interop and not torture and not long and not spark" $(COMPILED) $(ARGS)
 
-COMPILED := tests/compiled tests/core tests/services tests/adapters tests/server tests/limits tests/plugins
+COMPILED := tests/compiled tests/core tests/services tests/adapters tests/server tests/limits tests/plugins tests/cluster
 
 # What speaks to a broker and does not look into it; tests/several_workers.py. A short selection of it is in `make test`.
 test-workers:  ## the tests over the wire once more, with brokers that are two processes
