@@ -269,7 +269,7 @@ async def store_object(store: ObjectStore, key: str, data: bytes) -> None:
                 return
             raise OSError(f"object {key} is there, and is another one") from None
         except StoreUnavailableError as error:
-            await pauses.wait("object_not_stored", error)
+            await pauses.wait("object_stored", error)
 
 
 async def _has(store: ObjectStore, key: str, data: bytes) -> bool:
@@ -284,7 +284,7 @@ async def _has(store: ObjectStore, key: str, data: bytes) -> bool:
         except ObjectMissingError:
             return False
         except StoreUnavailableError as error:
-            await pauses.wait("object_not_read", error)
+            await pauses.wait("object_read", error)
 
 
 async def _decide(
@@ -306,7 +306,7 @@ async def _decide(
         except CondemnedError as error:
             condemned = error
         except DatabaseUnavailableError as error:
-            await pauses.wait("commit_unknown", error)
+            await pauses.wait("commit", error)
         left = ended.without(left)
         if not left:
             return
@@ -345,14 +345,15 @@ async def _heads(database: LogDatabase) -> Sequence[Head]:
         try:
             return await database.heads()
         except DatabaseUnavailableError as error:
-            await pauses.wait("heads_not_read", error)
+            await pauses.wait("heads_read", error)
 
 
 class _Pauses:
     def __init__(self) -> None:
         self._next_s = FIRST_PAUSE_S
 
-    async def wait(self, event: str, error: Exception) -> None:
-        log.info("event=%s error=%s again_s=%s", event, error, self._next_s)
+    async def wait(self, what: str, error: Exception) -> None:
+        """`what` has failed, or its outcome is unknown."""
+        log.info("event=tried_again what=%s again_s=%g error=%s", what, self._next_s, error)
         await asyncio.sleep(self._next_s)
         self._next_s = min(LAST_PAUSE_S, 2 * self._next_s)
