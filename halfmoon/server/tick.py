@@ -279,9 +279,11 @@ class Ticker:
 
     def _synced(self, job: Sync, nbytes: int, outcome: Outcome, begun_s: float) -> None:
         self._syncing = False
-        self._ended(job, nbytes, outcome, begun_s)
-        if self._last_sync is not None:
-            self._last_sync.set_result(None)
+        try:
+            self._ended(job, nbytes, outcome, begun_s)
+        finally:
+            if self._last_sync is not None and not self._last_sync.done():
+                self._last_sync.set_result(None)
         log = self._kernel.log
         if self._sync and log.flushed < log.written:
             self._begin_sync()

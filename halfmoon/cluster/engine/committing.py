@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from halfmoon.cluster.engine import footer
 from halfmoon.cluster.engine.database import Commit, CondemnedError, DatabaseUnavailableError, LogDatabase
@@ -30,6 +30,7 @@ from halfmoon.cluster.engine.objects import ObjectExistsError, ObjectMissingErro
 from halfmoon.cluster.engine.pieces import Head
 from halfmoon.errors import LeaseLostError
 
+T = TypeVar("T")
 log: Final = logging.getLogger("halfmoon.cluster")
 
 FIRST_PAUSE_S: Final = 0.02
@@ -310,7 +311,7 @@ async def _decide(
         left = ended.without(left)
         if not left:
             return
-        heads = {head.shard: head for head in await _heads(database)}
+        heads = {head.shard: head for head in await insist("heads_read", database.heads)}
         for commit in left:
             found = _end_of(commit, heads.get(commit.shard))
             if isinstance(found, OSError):
@@ -336,16 +337,17 @@ def _end_of(commit: Commit, head: Head | None) -> bool | OSError:
 
 def _lost_commits(found: str) -> OSError:
     """Nobody else writes in this epoch: the database forgot what it had promised, or was restored."""
-    return OSError(f"{found}: the database has lost commits (docs/cluster.md)")
+    return OSError(f"{found}: the database has lost commits")
 
 
-async def _heads(database: LogDatabase) -> Sequence[Head]:
+async def insist(what: str, call: Callable[[], Awaitable[T]]) -> T:
+    """Ask the database until it answers. `what`: for the log."""
     pauses = _Pauses()
     while True:
         try:
-            return await database.heads()
+            return await call()
         except DatabaseUnavailableError as error:
-            await pauses.wait("heads_read", error)
+            await pauses.wait(what, error)
 
 
 class _Pauses:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from halfmoon.cluster.engine import footer, merging
-from halfmoon.cluster.engine.committing import store_object
+from halfmoon.cluster.engine.committing import insist, store_object
 from halfmoon.cluster.engine.database import Commit, CondemnedError, DatabaseUnavailableError, LogDatabase
 from halfmoon.cluster.engine.merging import Run
 from halfmoon.cluster.engine.objects import ObjectStore
@@ -20,13 +20,10 @@ from halfmoon.cluster.engine.piece_list import PieceList
 from halfmoon.cluster.engine.pieces import Piece
 from halfmoon.core.crc import crc32c
 
-T = TypeVar("T")
 log: Final = logging.getLogger("halfmoon.cluster")
 
 OBJECT_BYTES = 64 << 20
 """Of shards together, at most about."""
-AGAIN_S: Final = 1.0
-"""After a call that failed."""
 
 
 class Owned(Protocol):
@@ -154,17 +151,8 @@ class Mover:
                 refused = True
             except DatabaseUnavailableError as error:
                 log.info("event=exchange_unknown shard=%d error=%s", owned.shard, error)
-            head, pieces, _ = await _insist(lambda: self._database.contents(owned.shard))
+            head, pieces, _ = await insist("contents_read", lambda: self._database.contents(owned.shard))
             if head.epoch == owned.epoch and new[0] in pieces:
                 return True
             if refused or head.epoch != owned.epoch:
                 return False
-
-
-async def _insist(call: Callable[[], Awaitable[T]]) -> T:
-    while True:
-        try:
-            return await call()
-        except DatabaseUnavailableError as error:
-            log.info("event=database_unavailable error=%s", error)
-            await asyncio.sleep(AGAIN_S)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from halfmoon.core.storage.files import FileSystem
     from halfmoon.core.storage.storage import Frames, Place, Read
     from halfmoon.core.transactions.aborted import Aborted
+    from halfmoon.core.turn import Turn
 
 
 logger = logging.getLogger("halfmoon.server")
@@ -40,9 +41,9 @@ logger = logging.getLogger("halfmoon.server")
 class FrontTurn:
     """Of all shards together."""
 
-    def __init__(self, kernels: Sequence[Kernel], changes: Changes) -> None:
-        """`kernels`: as they are at each moment."""
-        self._kernels = kernels
+    def __init__(self, turns: Sequence[Turn], changes: Changes) -> None:
+        """`turns`: as they are at each moment."""
+        self._turns = turns
         self._changes = changes
 
     @property
@@ -53,8 +54,8 @@ class FrontTurn:
     @property
     def dirty(self) -> bool:
         """Something was appended and not written."""
-        for kernel in self._kernels:  # noqa: SIM110 (it is asked for each read of each connection)
-            if kernel.turn.dirty:
+        for turn in self._turns:  # noqa: SIM110 (it is asked for each read of each connection)
+            if turn.dirty:
                 return True
         return False
 
@@ -144,7 +145,8 @@ class Front:
         self.owners = shard.owners
         self.hold: HoldService = shard.hold
         self.clock = clock
-        self.turn = FrontTurn(self._kernels, changes)
+        self._turns = [kernel.turn for kernel in kernels]
+        self.turn = FrontTurn(self._turns, changes)
         self.log = FrontLog(shared, first.fs)
         self.administration = FrontTopics(
             shards, self.catalog, changes, changes, self.hold, self._live, random_bytes
@@ -193,6 +195,7 @@ class Front:
     def add(self, kernel: Kernel) -> None:
         """A shard is this process's from now on; it is open."""
         self._kernels.append(kernel)
+        self._turns.append(kernel.turn)
         numbers = {*self.catalog.by_number, *kernel.catalog.by_number}
         self._tell(kernel, numbers)
         self.adopt(numbers)
@@ -202,6 +205,7 @@ class Front:
         first."""
         assert kernel is not self._first
         self._kernels.remove(kernel)
+        self._turns.remove(kernel.turn)
         self._missed.pop(kernel, None)
         gone = [partition for partition, owner in self._kernel_of.items() if owner is kernel]
         self.adopt({partition.topic.number for partition in gone})

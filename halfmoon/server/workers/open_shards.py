@@ -133,7 +133,7 @@ class OpenShards:
         """Nothing runs it any more."""
         self.nodes.pop(number, None)
         await undo(self._undo.pop(number))
-        del self.file_systems[number]
+        self.file_systems.pop(number, None)  # a folder that cannot be used has none
 
     async def _close_all(self) -> None:
         for number in reversed(list(self._undo)):
