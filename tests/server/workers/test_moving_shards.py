@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -22,7 +23,10 @@ from halfmoon.cluster.placement import coordinator_of
 from halfmoon.cluster.sqlite_store import SqliteStore
 from halfmoon.cluster.store import Cluster
 from halfmoon.config.settings import Settings, load_settings
+from halfmoon.core.clean_mark import CLEAN_MARK
 from halfmoon.core.records.batches import build_batch, iter_records
+from halfmoon.core.storage.files import OsFileSystem
+from halfmoon.errors import StartError
 from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.workers.plan import CATALOG, Plan
 from halfmoon.server.workers.worker import Worker
@@ -245,6 +249,35 @@ def test_clients_of_rocketmq_find_the_shard_where_it_is(run: Any) -> None:
         assert await two.values(1, "t", index) == [b"sent"] * 3
 
     run(story)
+
+
+def test_a_shard_whose_folder_cannot_be_used_leaves_the_others_closed_in_good_order(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+
+    async def run() -> None:
+        async with two_workers(folder, load_settings({"listeners": {"kafka": {"bind": "127.0.0.1:0"}}}, {}, {})):
+            pass
+
+    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+        runner.run(run())
+        marks = [(folder / f"shard-{number:02}" / CLEAN_MARK) for number in range(SHARDS)]
+        assert [mark.exists() for mark in marks] == [True] * SHARDS
+        shutil.rmtree(folder / "shard-02")
+        (folder / "shard-02").write_text("a file")
+        with pytest.raises(StartError, match="shard-02"):
+            runner.run(started_again(folder))
+    assert marks[0].exists()
+    again = OsFileSystem(folder / "shard-00")
+    again.lock()
+    again.unlock()
+
+
+async def started_again(folder: Path) -> None:
+    settings = load_settings({"listeners": {"kafka": {"bind": "127.0.0.1:0"}}}, {}, {})
+    one, two, shared = free_ports(3)
+    name = settings.listeners.kafka.name
+    plan = Plan(str(folder), 0, 2, SHARDS, {name: [one, two]}, {name: shared})
+    await Worker(settings, plan, on_lost=lambda error: None).start()
 
 
 def _topic(two: Two, name: str) -> Any:
