@@ -2,7 +2,7 @@
 # Where pip and Spark download from is their own setting: PIP_INDEX_URL or pip.conf, and for Spark ~/.ivy2 or SPARK_CONF_DIR.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-compiled test-workers wheel torture torture-workers soak extremes check bench bench-growth interop docs clean
+.PHONY: help demo test test-long test-compiled test-workers test-cluster wheel torture torture-workers soak extremes check bench bench-growth interop docs clean
 
 # Further words for what is run:  make test ARGS='-k groups -x'    make demo ARGS='--data-dir ~/flights'
 ARGS ?=
@@ -54,6 +54,14 @@ OVER_THE_WIRE := tests/clients tests/client/live tests/cli tests/kafka tests/pip
 	tests/examples/test_orders.py tests/hooks/test_guard.py tests/server/test_metrics.py \
 	tests/adapters/kafka/test_api_18502_messages.py tests/test_docs_client.py tests/test_docs_features.py \
 	tests/test_docs_retry.py
+
+# The same with brokers that are three nodes, over a PostgreSQL and a versitygw of their own.
+test-cluster:  ## the tests over the wire once more, with brokers that are three nodes of a cluster
+	$(PREPARE) --java
+	@tools/cluster_services.sh
+	$(JVMS)
+	@HALFMOON_TEST_NODES=3 exec .venv/bin/python tools/tidy_run.py .venv/bin/python -m pytest -n 2 --dist loadfile \
+		-m "not interop and not torture and not long" $(OVER_THE_WIRE) $(ARGS)
 
 wheel:  ## dist/: the wheel that is compiled, for this platform, and the one that runs everywhere
 	$(PREPARE)

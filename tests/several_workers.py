@@ -1,4 +1,5 @@
-"""HALFMOON_TEST_WORKERS=2: the tests once more, with brokers that are several processes.
+"""HALFMOON_TEST_WORKERS=2: the tests once more, with brokers that are several processes. HALFMOON_TEST_NODES=3: with
+brokers that are nodes of a cluster.
 
 `Broker()` and the fixtures over it start so many workers then. Tests that look into the broker's process are skipped.
 At the end the run says how many they were, and fails where not all workers had partitions and groups.
@@ -22,11 +23,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from halfmoon.cluster.placement import SHARDS
 from halfmoon.server.workers.plan import shard_folder
 from halfmoon.testing import Broker
-from halfmoon.testing.admin_socket import AdminSocket
 from halfmoon.testing.workers import NotInThisProcessError
 
 VARIABLE = "HALFMOON_TEST_WORKERS"
-WORKERS = int(os.environ.get(VARIABLE) or 0)
+NODES = int(os.environ.get("HALFMOON_TEST_NODES") or 0)
+WORKERS = NODES or int(os.environ.get(VARIABLE) or 0)
+KIND = "nodes" if NODES else "workers"
 REASON = "looks into the broker's process"
 FIRST_NODE = 1
 ENOUGH = 10
@@ -36,7 +38,10 @@ GROUP = 0
 
 
 def nodes_at(servers: str) -> list[str]:
-    """The addresses of all nodes of the broker that clients are told of so. Workers have the ports behind it."""
+    """The addresses of all nodes of the broker that clients are told of so. Workers have the ports behind it; a node of
+    a cluster has this one, and the others any."""
+    if NODES:
+        return [servers]
     host, _, port = servers.rpartition(":")
     return [f"{host}:{int(port) + 1 + worker}" for worker in range(WORKERS)] or [servers]
 
@@ -86,7 +91,7 @@ class SeveralWorkers:
         made, start, stop = Broker.__init__, Broker.start, Broker.stop
 
         def make(broker: Broker, **given: Any) -> None:
-            made(broker, **{"workers": self._workers, **given})
+            made(broker, **{KIND: self._workers, **given})
 
         def started(broker: Broker) -> Broker:
             start(broker)
@@ -144,7 +149,7 @@ class SeveralWorkers:
 
     def _look(self, broker: Broker) -> None:
         try:
-            sockets = [AdminSocket(broker.data_dir, worker) for worker in range(self._workers)]
+            sockets = broker.administrators
             topics = sockets[0].ask(METADATA, topics=None, allow_auto_topic_creation=False).topics
             groups = {each.group_id for socket in sockets for each in socket.ask(LIST_GROUPS).groups}
             found = sockets[0].ask(FIND_COORDINATOR, key_type=GROUP, coordinator_keys=sorted(groups))

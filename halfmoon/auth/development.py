@@ -1,4 +1,4 @@
-"""A certificate authority for development, and certificates of servers that it signs.
+"""A certificate authority for development, or of a cluster's own, and certificates that it signs.
 
 Keys are of the curve P-256, without a password. Whoever trusts the authority believes all that it signs: its key stays
 where it was made. Importing this takes the extra `halfmoon[auth]`; nothing that a broker needs does.
@@ -46,17 +46,29 @@ def make_authority(now: datetime, name: str = "Halfmoon development CA") -> Pair
 def make_server(authority: Pair, names: Sequence[str], now: datetime) -> Pair:
     """A certificate for these host names and addresses. Raises ValueError for an authority that cannot be read, and for
     what is no name."""
+    return _signed(authority, names, now, SERVER_LIVES, [ExtendedKeyUsageOID.SERVER_AUTH])
+
+
+def make_node(authority: Pair, name: str, now: datetime) -> Pair:
+    """A certificate of a node, which both serves and connects. Raises ValueError as `make_server`."""
+    uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    return _signed(authority, [name], now, AUTHORITY_LIVES - timedelta(days=1), uses)
+
+
+def _signed(
+    authority: Pair, names: Sequence[str], now: datetime, lives: timedelta, uses: Sequence[x509.ObjectIdentifier]
+) -> Pair:
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     signing = serialization.load_pem_private_key(authority.key, None)
     if not isinstance(signing, ec.EllipticCurvePrivateKey) or signing.public_key() != issuer.public_key():
         raise ValueError("the authority's key is not its certificate's")
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
-        _builder(_named(names[0]), issuer.subject, key.public_key(), now, SERVER_LIVES)
+        _builder(_named(names[0]), issuer.subject, key.public_key(), now, lives)
         .add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False)
     )
     return _pair(builder, key, signing)

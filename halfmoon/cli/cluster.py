@@ -1,4 +1,4 @@
-"""`halfmoon cluster`: data directories that several processes share (`halfmoon serve --workers N`)."""
+"""`halfmoon cluster`: data directories that several workers share, and nodes that share a database and a store."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Annotated
 import msgspec
 import typer
 
-from halfmoon.cli import output
+from halfmoon.cli import cluster_nodes, output
 from halfmoon.cli.options import Output, OutputOption
 from halfmoon.cluster.placement import MOST_SHARDS, SHARDS
 from halfmoon.errors import StartError
 
-app = typer.Typer(help="Prepare a data directory for several workers.", no_args_is_help=True)
-
-
-@app.callback()
-def _group() -> None:
-    """Prepare a data directory for several workers."""
+app = typer.Typer(help="Make and run a cluster of several nodes, or of several workers.", no_args_is_help=True)
+for each in (
+    cluster_nodes.init, cluster_nodes.certificate, cluster_nodes.upgrade, cluster_nodes.check, cluster_nodes.status,
+    cluster_nodes.move, cluster_nodes.drain,
+):  # fmt: skip
+    app.command()(each)
 
 
 @app.command("import")

@@ -66,20 +66,24 @@ def start(*, config: Path | None = None, unset_configs: Sequence[str] = (), **fl
             table.find(name)
         given = {FLAGS[name]: value for name, value in flags.items()}
         read = partial(load_settings, config, os.environ, given)
-        if _wants_workers(read):
+        if _says(read, lambda settings: settings.workers.count is not None):
             from halfmoon.server.workers.supervisor import supervise  # few want it
 
             return supervise(read, config, given, unset_configs)
+        if _says(read, lambda settings: settings.cluster.database is not None):
+            from halfmoon.server.nodes.making import make_node  # few want it
+
+            return main(read, config=config, unset_configs=unset_configs, make=make_node)
         return main(read, config=config, unset_configs=unset_configs)
     finally:
         gc.enable()
 
 
-def _wants_workers(read: Callable[[], Settings]) -> bool:
-    """What is wrong with the settings `main` says."""
+def _says(read: Callable[[], Settings], what: Callable[[Settings], bool]) -> bool:
+    """Whether the settings do. What is wrong with them `main` says."""
     from halfmoon.errors import HalfmoonError
 
     try:
-        return read().workers.count is not None
+        return what(read())
     except HalfmoonError:
         return False

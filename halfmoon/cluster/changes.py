@@ -18,11 +18,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
-from halfmoon.cluster.placement import place_named
+from halfmoon.cluster.placement import Layout, place_named
 from halfmoon.cluster.shared import SharedCatalog
 from halfmoon.core.catalog.topics import Topic
 from halfmoon.errors import BrokerError, HalfmoonError
 from halfmoon.schema import control
+from halfmoon.schema.durability import DURABILITY, FAST
 
 logger = logging.getLogger("halfmoon.server")
 
@@ -36,9 +37,9 @@ class NoChangeError(HalfmoonError):
 class Changes:
     """Of one process; one change at a time."""
 
-    def __init__(self, shared: SharedCatalog, shards: int) -> None:
+    def __init__(self, shared: SharedCatalog, layout: Layout) -> None:
         self._shared = shared
-        self._shards = shards
+        self._layout = layout
         self._records: list[bytes] | None = None
         """Of the change that is being made, or committed."""
         self._is_open = False
@@ -90,7 +91,9 @@ class Changes:
         if topic.view is not None and topic.view.source_number in self._shared.placements:
             shards = self._shared.placements[topic.view.source_number][first : len(topic.partitions)]
         else:
-            shards = place_named(topic.name, topic.id, first, len(topic.partitions) - first, self._shards)
+            fast = topic.configs.get(DURABILITY, FAST) == FAST
+            count = len(topic.partitions) - first
+            shards = place_named(topic.name, topic.id, first, count, self._layout, fast=fast)
         return control.PartitionsPlaced(topic.number, first, shards)
 
     def when_durable(self, position: int, callback: Told) -> None:

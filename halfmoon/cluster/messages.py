@@ -36,6 +36,12 @@ class CatalogChanged(Question, frozen=True, tag="catalog"):
     version: int
 
 
+class ShardGiven(Question, frozen=True, tag="given"):
+    """To a node: this shard has been handed over to it. Answered with Done, at once; nobody waits for it."""
+
+    shard: int
+
+
 class QuotasUsed(Question, frozen=True, tag="quotas"):
     """To a process: what clients have used of quotas in another one. Answered with Done; nobody waits for it."""
 

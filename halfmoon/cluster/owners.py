@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from halfmoon.cluster.placement import coordinator_of, owner_of
+from halfmoon.cluster.placement import Layout
 from halfmoon.cluster.shared import SharedCatalog
 from halfmoon.core.catalog.owners import Leader, OtherNode
 from halfmoon.core.catalog.topics import Partition, Topic
+from halfmoon.errors import BrokerError, Fault
+from halfmoon.schema.durability import REPLICATION_FACTOR
 
 
 class ShardOwners:
     """As core's Owners, of one process."""
 
-    def __init__(self, shared: SharedCatalog, nodes: Sequence[OtherNode], me: int, shards: int) -> None:
-        """`nodes`: all processes, this one included, by their numbers; `me`: the number of this one."""
+    def __init__(
+        self,
+        shared: SharedCatalog,
+        nodes: Mapping[int, OtherNode],
+        owners: Sequence[int],
+        me: int,
+        layout: Layout,
+        has_replicas: bool = False,
+    ) -> None:
+        """`nodes`: the processes that are known, this one among them, by their numbers, and `owners`: by shard, which
+        process has it (−1: nobody knows); both as they are at each moment. `me`: the number of this one."""
         self._shared = shared
         self._nodes = nodes
-        self._owners = [nodes[owner_of(shard, len(nodes))] for shard in range(shards)]
-        """By shard."""
-        self._me = nodes[me].node_id
-        self._others = [node for number, node in enumerate(nodes) if number != me]
-        self._shards = shards
-
-    def moved(self, shard: int, process: int) -> None:
-        """A shard is another process's from now on."""
-        self._owners[shard] = self._nodes[process]
+        self._owners = owners
+        self._number = me
+        self._layout = layout
+        self.has_replicas = has_replicas
 
     def shard_of(self, partition: Partition) -> int:
         """−1 where nobody knows the partition."""
@@ -34,18 +40,41 @@ class ShardOwners:
 
     def owner_of(self, partition: Partition) -> int:
         shard = self.shard_of(partition)
-        return -1 if shard < 0 else self._owners[shard].node_id
+        return -1 if shard < 0 else self._node_of(shard)
+
+    def _node_of(self, shard: int) -> int:
+        node = self._nodes.get(self._owners[shard])
+        return -1 if node is None else node.node_id
 
     def epoch_of(self, partition: Partition) -> int:
         return self._shared.epochs.get(self.shard_of(partition), -1)
 
     def leaders_of(self, topic: Topic) -> Sequence[Leader]:
-        epochs, owners = self._shared.epochs, self._owners
-        return [Leader(owners[shard].node_id, epochs.get(shard, -1)) for shard in self._shared.placements[topic.number]]
+        epochs, node_of = self._shared.epochs, self._node_of
+        placed = self._shared.placements[topic.number]
+        leaders = [Leader(node_of(shard), epochs.get(shard, -1)) for shard in placed]
+        more = int(topic.configs.get(REPLICATION_FACTOR, 1)) - 1 if self.has_replicas else 0
+        if more <= 0:
+            return leaders
+        nodes = sorted(node.node_id for node in self._nodes.values())
+        return [leader._replace(others=_behind(nodes, leader.node_id, more)) for leader in leaders]
 
     def coordinator_of(self, name: str) -> OtherNode | None:
-        node = self._owners[coordinator_of(name, self._shards)]
-        return None if node.node_id == self._me else node
+        owner = self._owners[self._layout.coordinator_of(name)]
+        if owner == self._number:
+            return None
+        node = self._nodes.get(owner)
+        if node is None:
+            raise BrokerError(Fault.COORDINATOR_NOT_AVAILABLE)
+        return node
 
     def others(self) -> Sequence[OtherNode]:
-        return self._others
+        return [node for number, node in self._nodes.items() if number != self._number]
+
+
+def _behind(nodes: Sequence[int], leader: int, more: int) -> tuple[int, ...]:
+    """So many of the nodes that follow the leader, as far as there are."""
+    if leader not in nodes:
+        return ()
+    at = nodes.index(leader)
+    return tuple([*nodes[at + 1 :], *nodes[:at]][:more])

@@ -13,6 +13,8 @@ it gives up what it has retried: so a topic of one partition, as somebody may ha
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from halfmoon.hooks.java_hash import string_hash
 from halfmoon.schema.group_topics import CHECK_PREFIX, DEAD_LETTER_PREFIX, giving_up_group, retrying_group
 
@@ -28,6 +30,29 @@ SHARDS = 16
 MOST_SHARDS = SLOTS
 
 
+class Layout(NamedTuple):
+    """The shards that processes share. Each has a durability; of workers all are fast."""
+
+    shards: int
+    """How many there are."""
+    fast: int
+    """The first so many. Groups and transactions are coordinated there: an answer to them is to come soon."""
+
+    @classmethod
+    def of_workers(cls, shards: int) -> Layout:
+        return cls(shards, shards)
+
+    def coordinator_of(self, name: str) -> int:
+        return coordinator_of(name, self.fast)
+
+    def is_fast(self, shard: int) -> bool:
+        return shard < self.fast
+
+    def group_of(self, *, fast: bool) -> range:
+        """The shards of one durability."""
+        return range(self.fast) if fast else range(self.fast, self.shards)
+
+
 def slot_of(name: str) -> int:
     """Of a group or a transactional id: [0, SLOTS)."""
     code = string_hash(name)
@@ -39,17 +64,19 @@ def coordinator_of(name: str, shards: int) -> int:
     return slot_of(name) % shards
 
 
-def place(topic_id: bytes, first: int, count: int, shards: int) -> bytes:
+def place(topic_id: bytes, first: int, count: int, among: range) -> bytes:
     """The shards of the partitions [first, first + count) of a topic, a byte each."""
     begin = int.from_bytes(topic_id[:8]) + first
-    return bytes([(begin + index) % shards for index in range(count)])
+    return bytes([among[(begin + index) % len(among)] for index in range(count)])
 
 
-def id_beginning_in(shard: int, random_bytes: bytes, shards: int) -> bytes:
-    """A topic id, made of 16 random bytes: what `place` places by it begins in this shard."""
+def id_beginning_in(shard: int, random_bytes: bytes, layout: Layout) -> bytes:
+    """A topic id, made of 16 random bytes: what `place` places by it among the shards of this one's durability begins
+    in this one."""
+    among = layout.group_of(fast=layout.is_fast(shard))
     high = int.from_bytes(random_bytes[:8])
-    high += shard - high % shards
-    return (high if high < 1 << 64 else high - shards).to_bytes(8) + random_bytes[8:]
+    high += among.index(shard) - high % len(among)
+    return (high if high < 1 << 64 else high - len(among)).to_bytes(8) + random_bytes[8:]
 
 
 def is_aligned(name: str) -> bool:
@@ -57,16 +84,17 @@ def is_aligned(name: str) -> bool:
     return name in _ALIGNED or name.startswith(_ALIGNED_PREFIXES)
 
 
-def place_named(name: str, topic_id: bytes, first: int, count: int, shards: int) -> bytes:
-    """As `place`, of a topic of this name."""
+def place_named(name: str, topic_id: bytes, first: int, count: int, layout: Layout, *, fast: bool = True) -> bytes:
+    """As `place`, of a topic of this name. `fast`: of its durability."""
     group = retrying_group(name)
     if group is not None:
-        return bytes([coordinator_of(group, shards)]) * count
+        return bytes([layout.coordinator_of(group)]) * count
     if is_aligned(name):
         group = giving_up_group(name)
-        first += 0 if group is None else coordinator_of(group, shards)
-        return bytes([index % shards for index in range(first, first + count)])
-    return place(topic_id, first, count, shards)
+        first += 0 if group is None else layout.coordinator_of(group)
+        return bytes([index % layout.shards for index in range(first, first + count)])
+    # Where there are no shards of its durability, as with workers, the others do as well.
+    return place(topic_id, first, count, layout.group_of(fast=fast) or layout.group_of(fast=not fast))
 
 
 def owner_of(shard: int, workers: int) -> int:

@@ -27,15 +27,17 @@ class S3:
         self._store = store
 
     @classmethod
-    def open(cls, url: str, settings: Mapping[str, Any]) -> S3:
+    def open(cls, url: str, settings: Mapping[str, Any], authorities: bytes | None = None) -> S3:
         """`url`: `s3://bucket/prefix`. `settings`: as of object_store's AmazonS3 (endpoint, region, access_key_id, …).
-        Touches no network."""
+        `authorities`: in PEM, by which the store's certificate is verified; None: the system's. Touches no network."""
         plain = str(settings.get("endpoint", "")).startswith("http://")
         # TLS checks what is sent already: signing the payload would hash all of it once more.
         config: Any = {**settings, "unsigned_payload": not plain}
         client: Any = {
             "timeout": timedelta(seconds=CALL_S), "connect_timeout": timedelta(seconds=CONNECT_S), "allow_http": plain,
         }  # fmt: skip
+        if authorities is not None:
+            client["root_certificate"] = authorities
         retry: Any = {"max_retries": 0, "retry_timeout": timedelta(seconds=CALL_S)}
         return cls(S3Store.from_url(url, config=config, client_options=client, retry_config=retry))
 

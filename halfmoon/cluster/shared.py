@@ -23,6 +23,7 @@ class _Saved(msgspec.Struct, array_like=True):
     """As of schema.snapshot: topics, of whose partitions nothing is known, and what administrators have set."""
     placements: dict[int, bytes]
     epochs: dict[int, int]
+    starters: dict[int, int] = {}
 
 
 _saved = msgspec.msgpack.Decoder(_Saved)
@@ -37,7 +38,11 @@ class SharedCatalog:
         self.placements: dict[int, bytes] = {}
         """Topic number → the shards of its partitions, a byte each."""
         self.epochs: dict[int, int] = {}
-        """Shard → the leader epoch of its partitions."""
+        """Shard → the leader epoch of its partitions, …"""
+        self.starters: dict[int, int] = {}
+        """… and which process has opened it in that epoch."""
+        self.on_started: Callable[[int, int], None] | None = None
+        """Told of a shard and the process that has it from now on."""
         self.version = 0
         self.snapshot_version = 0
         """Of the newest snapshot that we know of."""
@@ -68,7 +73,7 @@ class SharedCatalog:
             before = self.placements.get(record.number, b"")[: record.first]
             self.placements[record.number] = before + record.shards
         elif isinstance(record, control.ShardStarted):
-            self.epochs[record.number] = max(record.generation, self.epochs.get(record.number, 0))
+            self._started(record)
         else:
             self.catalog.apply(record)
         if isinstance(record, control.TopicDeleted):
@@ -77,10 +82,19 @@ class SharedCatalog:
             return {record.number}
         return set()
 
+    def _started(self, record: control.ShardStarted) -> None:
+        if record.generation >= self.epochs.get(record.number, 0):
+            self.epochs[record.number], self.starters[record.number] = record.generation, record.process
+            self._tell_of(record.number)
+
+    def _tell_of(self, shard: int) -> None:
+        if self.on_started is not None:
+            self.on_started(shard, self.starters[shard])
+
     def save(self) -> bytes:
         """All of it, for `CatalogStore.keep` with its version."""
         return msgspec.msgpack.encode(
-            _Saved(snapshot.take(self.catalog, 0, 0, as_topic=_bare), self.placements, self.epochs)
+            _Saved(snapshot.take(self.catalog, 0, 0, as_topic=_bare), self.placements, self.epochs, self.starters)
         )
 
     def _restore(self, version: int, data: bytes) -> set[int]:
@@ -101,6 +115,10 @@ class SharedCatalog:
         self.placements.update(saved.placements)
         self.epochs.clear()
         self.epochs.update(saved.epochs)
+        self.starters.clear()
+        self.starters.update(saved.starters)
+        for shard in self.starters:
+            self._tell_of(shard)
         self.version = self.snapshot_version = version
         if restored is not None:
             restored()

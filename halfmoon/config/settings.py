@@ -20,7 +20,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
-from halfmoon.config.exposure import MOST_LISTENERS, check_listeners
+from halfmoon.config.cluster_settings import ClusterSettings
+from halfmoon.config.exposure import MOST_LISTENERS, check_listeners, kafka_paths
 from halfmoon.config.listener_settings import KafkaListener, ListenerSettings
 from halfmoon.config.log_settings import LogSettings
 from halfmoon.config.sections import (
@@ -240,6 +241,7 @@ class Settings(Section, frozen=True, kw_only=True):
     security: SecuritySettings = SecuritySettings()
     services: ServiceSettings = ServiceSettings()
     workers: WorkerSettings = WorkerSettings()
+    cluster: ClusterSettings = ClusterSettings()
     plugins: PluginSettings = PluginSettings()
 
 
@@ -286,6 +288,7 @@ def load_settings(
     )
     check_listeners(listeners)
     settings.security.check(listeners, acls=settings.services.acls)
+    _check_cluster(settings, listeners)
     plugins = PluginSettings(
         sections=sections,
         environment={name: value for name, value in env.items() if name.startswith(f"{ENVIRONMENT_PREFIX}PLUGINS_")},
@@ -320,6 +323,24 @@ def environment_names() -> dict[str, tuple[str, ...]]:
     """Environment variable → path: `HALFMOON_LOG_SEGMENT_BYTES` → `("log", "segment_bytes")`."""
     paths = (tuple(path.split(".")) for path in setting_paths())
     return {ENVIRONMENT_PREFIX + "_".join(path).upper(): path for path in paths}
+
+
+def _check_cluster(settings: Settings, listeners: ListenerSettings) -> None:
+    """Raises SettingError."""
+    if settings.cluster.database is None:
+        return
+    if settings.workers.count is not None:
+        raise SettingError("$.workers.count", "a node of a cluster is one process: several of a machine are nodes, too")
+    if settings.node.id is None:
+        raise SettingError("$.node.id", "missing: each node of a cluster has its own")
+    if settings.log.flush != "sync":
+        raise SettingError("$.log.flush", f"got {settings.log.flush}: in a cluster the durability is the topic's")
+    for path, each in zip(kafka_paths(listeners), listeners.of_kafka, strict=True):
+        if each.advertise is None and each.bind.host in _ANY:
+            raise SettingError(f"{path}.advertise", "missing: the other nodes tell clients where this one is")
+
+
+_ANY = ("0.0.0.0", "::")
 
 
 def _from_environment(env: Mapping[str, str]) -> dict[tuple[str, ...], Given]:

@@ -74,6 +74,12 @@ class TopicConfig(Struct, frozen=True):
     no_effect: bool = False
     """It is kept and shown, and nothing acts on it."""
 
+    @property
+    def is_rule_of_feature(self) -> bool:
+        """Whether features ask the topic's rules for it. What is set once says where the topic is, and is asked of its
+        configurations then."""
+        return not (self.rule or self.no_effect or self.read_only)
+
 
 class TopicConfigPrefix(Struct, frozen=True):
     """Configurations of which only the beginning of the name is fixed: a feature's definition of a topic. They have no
@@ -321,6 +327,6 @@ class TopicConfigs:
             log_append_time=value("message.timestamp.type") == LOG_APPEND_TIME,
             deletes="delete" in policies,
             compacts="compact" in policies,
-            of_features={row.name: value(row.name) for row in self._of_features if not row.rule and not row.no_effect},
+            of_features={row.name: value(row.name) for row in self._of_features if row.is_rule_of_feature},
             **parsed,
         )

@@ -93,6 +93,8 @@ class Appender:
         """
         topic = partition.topic
         rules = topic.rules
+        if partition.is_remote():  # whoever asks should know; here it would be acknowledged, and nobody would read it
+            raise BrokerError(Fault.NOT_LEADER_OR_FOLLOWER)
         if topic.view is not None:
             raise BrokerError(Fault.POLICY_VIOLATION, f"topic '{topic.name}' is a view: produce to its source")
         if checked is None:

@@ -435,6 +435,8 @@ class ShardStarted(Record, frozen=True, tag="shard-started"):
 
     number: int
     generation: int
+    process: int = -1
+    """Which one of those that share the shards has it; −1: not said."""
 
 
 class CatalogSeen(Record, frozen=True, tag="catalog"):

@@ -174,7 +174,8 @@ class App:
         self.node = node = Node(
             fs, settings, SystemClock(), os.urandom, off=off, more_topic_configs=self.plugins.topic_configs
         )
-        open_node(node, fs, self._undo.append, unset_configs=self._unset_configs)
+        open_node(node, fs.root, unset_configs=self._unset_configs)
+        self._undo.append(node.close)
         kernel = node.kernel
         self.loop_lag = LoopLag(loop)
         self.loop_lag.start()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from halfmoon.server.audit_file import AuditFile
 from halfmoon.services.acls.rules import ANY_NAME, DENY, PREFIXED
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from halfmoon.schema.control import AclRule
     from halfmoon.services.audit.lines import Use
     from halfmoon.services.audit.service import Audit
-    from halfmoon.services.audit.topic import AuditTopic
 
 TURN_S = 1.0
 """How often the count of what was left out is looked for."""
@@ -25,10 +24,20 @@ _OPERATIONS = {number: name for name, number in OPERATIONS.items()} | {ALL: "all
 _RESOURCE_TYPES = {number: name for name, number in RESOURCE_TYPES.items()}
 
 
+class TopicLines(Protocol):
+    """services/audit/topic.AuditTopic, or several."""
+
+    @property
+    def dropped(self) -> int:
+        """Lines, since the start."""
+
+    def put(self, line: bytes, *, echo: bool) -> None: ...
+
+
 class Auditing:
     """A node's; where audit is off there is none."""
 
-    def __init__(self, audit: Audit, topic: AuditTopic, settings: Settings, access: Access | None) -> None:
+    def __init__(self, audit: Audit, topic: TopicLines, settings: Settings, access: Access | None) -> None:
         """Open the file, if there is to be one. `access` says why something is allowed. Raises StartError."""
         self._audit = audit
         self._topic = topic

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from halfmoon import __version__
 from halfmoon.config.settings import Settings
@@ -22,6 +23,10 @@ from halfmoon.server.garbage import Garbage
 from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.warming import Warming
 
+if TYPE_CHECKING:
+    from halfmoon.config.units import Address
+    from halfmoon.server.auditing import Auditing
+
 logger = logging.getLogger("halfmoon.server")
 
 
@@ -30,24 +35,56 @@ def _configure_log(settings: Settings) -> None:
     log_lines.configure(os.environ.get(log_lines.LEVEL_VARIABLE) or settings.logging.level, settings.logging.format)
 
 
+class Broker(Protocol):
+    """What is run: server/app.App, or a node of a cluster."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def auditing(self) -> Auditing | None: ...
+    @property
+    def kafka_address(self) -> Address | None: ...
+    @property
+    def rocketmq_address(self) -> Address | None: ...
+    @property
+    def namesrv_address(self) -> Address | None: ...
+    @property
+    def http_address(self) -> Address | None: ...
+    async def start(self) -> None:
+        """Raises HalfmoonError."""
+
+    async def stop(self) -> None: ...
+    def reload(self, settings: Settings) -> None:
+        """Raises HalfmoonError."""
+
+
+Make = Callable[[Settings, Collection[str], Callable[[Exception], None]], Broker]
+"""Of the settings, the configurations to be unset, and who is told that the process must end."""
+
+
 class _Process:
     """A broker in the foreground: signals in, the lines of its start and its end out."""
 
-    def __init__(self, read: Callable[[], Settings], config: Path | None, unset_configs: Collection[str]) -> None:
+    def __init__(
+        self, read: Callable[[], Settings], config: Path | None, unset_configs: Collection[str], make: Make
+    ) -> None:
         self._read = read
+        self._make = make
         self._config = config
         self._unset_configs = unset_configs
         self._stop = asyncio.Event()
         self._signal = "none"
+        self._failed = False
         self._reload = asyncio.Event()
 
-    async def run(self, settings: Settings) -> None:
+    async def run(self, settings: Settings) -> int:
+        """The exit code."""
         begun_s = time.monotonic()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end, number)
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
-        app = App(settings, unset_configs=self._unset_configs, environment=os.environ)
+        app = self._make(settings, self._unset_configs, self._lost)
         await app.start()
         garbage = Garbage(loop)
         garbage.start()
@@ -64,12 +101,18 @@ class _Process:
             garbage.stop()
             await app.stop()
         logger.info("event=stopped signal=%s uptime_s=%.1f", self._signal, time.monotonic() - begun_s)
+        return 1 if self._failed else 0
+
+    def _lost(self, error: Exception) -> None:
+        logger.critical("event=node_lost error=%s", error)
+        self._failed = True
+        self._stop.set()
 
     def _end(self, number: int) -> None:
         self._signal = signal.Signals(number).name
         self._stop.set()
 
-    def _say_start(self, app: App) -> None:
+    def _say_start(self, app: Broker) -> None:
         data_dir = app.settings.node.data_dir
         doors = {"rocketmq": app.rocketmq_address, "namesrv": app.namesrv_address, "http": app.http_address}
         logger.info(
@@ -80,7 +123,7 @@ class _Process:
         others = "".join(f" {name}={address}" for name, address in doors.items() if address is not None)
         print(f"ready kafka={app.kafka_address} data={data_dir}{others}", flush=True)
 
-    async def _reload_again_and_again(self, app: App) -> None:
+    async def _reload_again_and_again(self, app: Broker) -> None:
         while True:
             await self._reload.wait()
             self._reload.clear()
@@ -96,19 +139,28 @@ class _Process:
                 logger.exception("event=reload_failed")
 
 
-def main(read: Callable[[], Settings], *, config: Path | None = None, unset_configs: Collection[str] = ()) -> int:
+def one_process(settings: Settings, unset_configs: Collection[str], _lost: Callable[[Exception], None]) -> Broker:
+    return App(settings, unset_configs=unset_configs, environment=os.environ)
+
+
+def main(
+    read: Callable[[], Settings],
+    *,
+    config: Path | None = None,
+    unset_configs: Collection[str] = (),
+    make: Make = one_process,
+) -> int:
     """Run a broker in the foreground until SIGTERM or SIGINT. Returns the exit code; 1 with a line if it cannot run.
 
     `read`: the settings as they are now, asked again on SIGHUP; raises HalfmoonError. `config`: the file among their
-    layers. `unset_configs`: as of App.
+    layers. `unset_configs`: as of App. `make`: the broker.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the loop hears of it
     try:
         settings = read()
         _configure_log(settings)
         with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-            runner.run(_Process(read, config, unset_configs).run(settings))
+            return runner.run(_Process(read, config, unset_configs, make).run(settings))
     except HalfmoonError as error:
         print(f"halfmoon: {error}", file=sys.stderr)
         return 1
-    return 0

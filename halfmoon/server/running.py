@@ -26,9 +26,9 @@ from halfmoon.services.following.service import Following
 
 if TYPE_CHECKING:
     import asyncio
+    from pathlib import Path
 
     from halfmoon.core.hold import HoldService
-    from halfmoon.core.storage.files import OsFileSystem
     from halfmoon.hooks.plugins import Plugins
     from halfmoon.server.assembly import Node
     from halfmoon.server.plugin_host import Host
@@ -50,8 +50,8 @@ async def undo(steps: list[Callable[[], object]]) -> None:
             logger.exception("event=stop_failed step=%s", getattr(step, "__qualname__", step))
 
 
-def open_node(node: Node, fs: OsFileSystem, on_stop: OnStop, *, unset_configs: Collection[str] = ()) -> None:
-    """Recover it. Raises StartError."""
+def open_node(node: Node, root: Path, *, unset_configs: Collection[str] = ()) -> None:
+    """Recover it; `root`: its directory, for what goes wrong. Raises StartError."""
     try:
         report = node.open(_log_progress, unset_configs=unset_configs)
     except StartError:
@@ -60,8 +60,7 @@ def open_node(node: Node, fs: OsFileSystem, on_stop: OnStop, *, unset_configs: C
     except (OSError, BrokerError, StorageError) as error:
         node.kernel.log.close()
         reason = (isinstance(error, OSError) and error.strerror) or error
-        raise StartError(f"data directory {fs.root}: {reason}") from error
-    on_stop(node.close)
+        raise StartError(f"data directory {root}: {reason}") from error
     if not report.clean and report.snapshot_position + report.end:
         logger.info(
             "event=recovered frames=%d end=%d torn_bytes=%d damaged=%s",
@@ -82,14 +81,15 @@ class Running:
     def __init__(
         self,
         node: Node,
-        cleaning: CleaningProcess,
+        cleaning: CleaningProcess | None,
         plugins: Plugins,
         host: Host,
         loop: asyncio.AbstractEventLoop,
         turns: Turns,
         on_stop: OnStop,
     ) -> None:
-        """`node`: open. From now on it is driven, and moves messages. `host`: of the plugins. Raises StartError."""
+        """`node`: open. From now on it is driven, and moves messages. `host`: of the plugins.
+        `cleaning`: None where the cleaner's tasks are to be done in a thread of this process. Raises StartError."""
         self.node = node
         self.host = host
         self._plugins = plugins
@@ -104,8 +104,10 @@ class Running:
         self.ticker = Ticker(kernel, loop, turns)
         self.ticker.start()
         on_stop(self.ticker.stop)
-        node.cleaner.execute = cleaning.run
-        on_stop(cleaning.stop)
+        on_stop(self.ticker.settled)
+        if cleaning is not None:
+            node.cleaner.execute = cleaning.run
+            on_stop(cleaning.stop)
         watch = plugins.errors.watch
         node.waiting.use(
             watch("halfmoon_commitlog", plugins.interceptors, "before_put"),

@@ -191,6 +191,17 @@ class Ticker:
             background.start()
         self.loop.call_later(RETENTION_INTERVAL_S, self._retain)
 
+    async def settled(self) -> None:
+        """Returns when those have been answered who wait for what was appended until now."""
+        settled: asyncio.Future[None] = self.loop.create_future()
+
+        def told(_error: object) -> None:
+            if not settled.done():
+                settled.set_result(None)
+
+        self._kernel.when_durable(self._kernel.log.end, told)
+        await settled
+
     async def stop(self) -> None:
         """Let what is under way end; nothing new is begun."""
         self.stopped = True

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from halfmoon.config.kept_configs import without_effect
 from halfmoon.config.topic_configs import OfFeature, TopicConfig, TopicConfigs
 from halfmoon.config.values import LONG_MAX, Kind, always, boolean, integer, one_of, ratio, stated
+from halfmoon.schema.durability import DURABILITY, FAST, OBJECT, REPLICATION_FACTOR
 
 ROCKETMQ_BODY = "halfmoon.rocketmq.body"
 VERBATIM = "verbatim"
@@ -21,6 +22,8 @@ MESSAGE_TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED
 """org.apache.rocketmq.common.attribute.TopicMessageType."""
 QUEUE_TYPES = ("SimpleCQ", "BatchCQ")
 """org.apache.rocketmq.common.attribute.CQType."""
+
+MOST_REPLICAS = (1 << 15) - 1
 
 _HEADERS = TopicConfig(
     "halfmoon.headers.enable", Kind.BOOLEAN, stated("topics.headers"), boolean,
@@ -36,6 +39,17 @@ _BODY = TopicConfig(
     ROCKETMQ_BODY, Kind.STRING, always("plain"), one_of("plain", VERBATIM),
     "Storage of bodies that RocketMQ clients compressed: plain, for all clients, or verbatim.",
     ROCKETMQ_BODY,
+)  # fmt: skip
+_DURABILITY = TopicConfig(
+    DURABILITY, Kind.STRING, always(FAST), one_of(FAST, OBJECT),
+    "In a cluster of nodes: where messages are stored before they are acknowledged. fast: in the database, within "
+    "milliseconds; object: in the object store, which costs less. It is set when the topic is created.",
+    "", read_only=True,
+)  # fmt: skip
+_REPLICATION = TopicConfig(
+    REPLICATION_FACTOR, Kind.INT, always(1), integer(1, MOST_REPLICAS),
+    without_effect("in a cluster of nodes it is the replication factor that was asked for"),
+    "", read_only=True, no_effect=True,
 )  # fmt: skip
 _ATTRIBUTES = (
     TopicConfig(
@@ -86,6 +100,7 @@ OF_FEATURES: Mapping[str, Sequence[TopicConfig]] = {
     "waiting": (_HEADERS,),
     "keyindex": (_KEY_INDEX,),
     "rocketmq": (_BODY, *_ATTRIBUTES),
+    "cluster": (_DURABILITY, _REPLICATION),
 }
 """By the name of the feature."""
 OF_PLUGINS: Mapping[str, str] = {"view": "halfmoon.view."}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from halfmoon.kafka_wire.messages import REQUESTS, RESPONSES
-from halfmoon.server.workers.plan import Plan
 
 if TYPE_CHECKING:
     from halfmoon.schema.control import AclRule
@@ -22,8 +22,9 @@ TIMEOUT_S = 30.0
 class AdminSocket:
     """What is refused raises RuntimeError."""
 
-    def __init__(self, data_dir: str, worker: int = 0) -> None:
-        self._path = Plan(data_dir, 0, 1, 1, {}, {}).socket(worker)
+    def __init__(self, path: Path) -> None:
+        """`path`: of the socket of one of its processes."""
+        self._path = path
 
     def set_passwords(self, made: Sequence[Upsertion]) -> None:
         """A user who is not there is made."""

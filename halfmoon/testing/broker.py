@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from halfmoon.server.app import App
     from halfmoon.services.credentials.users import Upsertion
     from halfmoon.testing.admin_socket import AdminSocket
+    from halfmoon.testing.nodes import Nodes
     from halfmoon.testing.secured import Secured
     from halfmoon.testing.workers import Workers
 
@@ -49,6 +50,7 @@ class Broker:
     needs, `create_user` and `allow` make others. Takes `halfmoon[auth]`.
     `workers`: so many processes share the topics, as of `halfmoon serve --workers`. They are not this process: there is
     no `app` then, and `plugins` cannot be objects. Both raise ValueError; `config` can switch installed plugins on.
+    `nodes`: the same for so many nodes of a cluster (docs/cluster.md). PostgreSQL and versitygw must be installed.
     Without workers the broker runs in a thread with an event loop of its own. Either way it stores and recovers as a
     real one does. Raises `halfmoon.errors.StartError` where it cannot start.
     """
@@ -61,6 +63,7 @@ class Broker:
         plugins: tuple[object, ...] | list[object] = (),
         secure: bool = False,
         workers: int = 0,
+        nodes: int = 0,
     ) -> None:
         self._secured: Secured | None = None
         if secure:
@@ -70,13 +73,18 @@ class Broker:
         self._config = _over(DEFAULTS if self._secured is None else _over(DEFAULTS, self._secured.config), config or {})
         self._given_dir = data_dir
         self._plugins = tuple(plugins)
-        self._workers: Workers | None = None
-        if workers:
+        self._workers: Workers | Nodes | None = None
+        if workers or nodes:
             from halfmoon.testing.workers import NotInThisProcessError, Workers
 
             if self._plugins:
                 raise NotInThisProcessError("plugins are objects of this process, and workers are other processes")
-            self._workers = Workers(workers, self._config)
+            if nodes:
+                from halfmoon.testing.nodes import Nodes
+
+                self._workers = Nodes(nodes, self._config)
+            else:
+                self._workers = Workers(workers, self._config)
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -125,7 +133,7 @@ class Broker:
         if self._workers is None:
             self._in_loop(lambda app: _set_passwords(app, made))
         else:
-            self._administrators.set_passwords(made)
+            self.administrators[0].set_passwords(made)
 
     def allow(self, user: str, resource: str, *operations: str, prefixed: bool = False) -> None:
         """Access rules, for the next request on: `allow("alice", "topic:orders", "Read", "Write")`.
@@ -211,7 +219,7 @@ class Broker:
 
         made = rules(user, resource, operations, **how)
         if self._workers is not None:
-            self._administrators.add_rules(made)
+            self.administrators[0].add_rules(made)
             return
 
         def add(app: App) -> None:
@@ -222,11 +230,13 @@ class Broker:
         self._in_loop(add)
 
     @property
-    def _administrators(self) -> AdminSocket:
+    def administrators(self) -> list[AdminSocket]:
+        """Of a broker that has processes of its own, one for each."""
         assert self._addresses, "the broker is not running"
+        assert self._workers is not None, "the broker has no processes of its own"
         from halfmoon.testing.admin_socket import AdminSocket
 
-        return AdminSocket(self.data_dir)
+        return [AdminSocket(path) for path in self._workers.admin_sockets(self.data_dir)]
 
     def _in_loop(self, work: Callable[[App], None]) -> None:
         """Done in the broker's thread. Raises what it raises."""
@@ -250,7 +260,7 @@ class Broker:
         if self._given_dir is None:
             shutil.rmtree(self.data_dir, ignore_errors=True)
 
-    def _start_workers(self, workers: Workers) -> None:
+    def _start_workers(self, workers: Workers | Nodes) -> None:
         try:
             workers.start(self.data_dir)
         except BaseException:
@@ -259,12 +269,12 @@ class Broker:
         self._addresses = workers.addresses
         if self._secured is not None:
             try:
-                self._administrators.set_passwords(self._secured.passwords())
+                self.administrators[0].set_passwords(self._secured.passwords())
             except BaseException:
                 self._stop_workers(workers)
                 raise
 
-    def _stop_workers(self, workers: Workers) -> None:
+    def _stop_workers(self, workers: Workers | Nodes) -> None:
         if self._addresses:
             try:
                 workers.stop()

@@ -6,33 +6,19 @@ It knows where the child's listeners are, and nothing of what is in it.
 from __future__ import annotations
 
 import copy
-import json
-import os
-import random
-import re
-import selectors
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from halfmoon.config.units import Address
 from halfmoon.errors import StartError
+from halfmoon.server.workers.plan import Plan
+from halfmoon.testing.ports import choose
+from halfmoon.testing.serving_process import ServingProcess
 
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 30.0
-PORTS = range(16_000, 32_000)
-"""Ours are among these, which the system gives to nobody who asks for any port: they are free again after a restart."""
 SHARDS = 16
 """As of workers.shards: so many ports RocketMQ's clients are sent to."""
 TRIES = 5
 IN_USE = "Address already in use"
-KEPT_VARIABLES = ("HALFMOON_LOGLEVEL", "HALFMOON_PURE")
 
 
 class NotInThisProcessError(ValueError):
@@ -47,8 +33,7 @@ class Workers:
         self._count = count
         self._given = config
         self._config = with_ports(config, count)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._process: ServingProcess | None = None
         self.addresses: dict[str, str] = {}
         """`host:port` of kafka, rocketmq, namesrv and http, as far as they are on."""
 
@@ -66,93 +51,25 @@ class Workers:
                 return
 
     def _start(self, data_dir: str) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="halfmoon-workers-")
-        config = Path(self._folder.name) / "broker.yaml"
         node = {**self._config.get("node", {}), "data_dir": data_dir}
-        config.write_text(json.dumps({**self._config, "node": node}, default=str))  # JSON is YAML
-        command = [sys.executable, "-m", "halfmoon.testing.serving", "--config", str(config)]
-        environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("HALFMOON_") or name in KEPT_VARIABLES
-        }
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [*command, "--workers", str(self._count)], env=environment, stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, stderr=log,
-            )  # fmt: skip
-        try:
-            self._wait_until_ready(self._process)
-        except BaseException:
-            self._end(self._process, signal.SIGKILL)
-            self._close()
-            raise
-
-    def stop(self) -> None:
-        """Stop cleanly. Raises RuntimeError where it has ended otherwise."""
-        process = self._process
-        assert process is not None
-        ended = process.poll()
-        code = self._end(process, signal.SIGTERM)
-        said = self.said()
-        self._close()
-        if ended is not None or code:
-            how = "had ended already" if ended is not None else "was killed" if code < 0 else "did not end cleanly"
-            raise RuntimeError(f"the broker {how}, with code {code}: {said}")
+        process = ServingProcess({**self._config, "node": node}, ["--workers", str(self._count)])
+        process.start()
+        self._process, self.addresses = process, process.addresses
 
     def said(self, lines: int = 20) -> str:
         """The last lines of its log."""
-        try:
-            return "".join(self._log.read_text(errors="replace").splitlines(keepends=True)[-lines:])
-        except FileNotFoundError:
-            return ""
+        return "" if self._process is None else self._process.said(lines)
 
-    @property
-    def _log(self) -> Path:
-        assert self._folder is not None
-        return Path(self._folder.name) / "log"
+    def admin_sockets(self, data_dir: str) -> list[Path]:
+        """The administrator's, of all processes."""
+        plan = Plan(data_dir, 0, self._count, 1, {}, {})
+        return [plan.socket(worker) for worker in range(self._count)]
 
-    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdout is not None
-        read, end_s = b"", time.monotonic() + START_TIMEOUT_S
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            while not read.endswith(b"\n"):
-                if not selector.select(max(end_s - time.monotonic(), 0)):
-                    raise TimeoutError(f"the broker did not start within {START_TIMEOUT_S} s: {self.said()}")
-                more = os.read(process.stdout.fileno(), 4096)
-                if not more:
-                    raise StartError(self._why_not())
-                read += more
-        line = read.decode()
-        self.addresses = dict(re.findall(r" (kafka|rocketmq|namesrv|http)=(\S+)", line))
-        assert "kafka" in self.addresses, line
-
-    def _why_not(self) -> str:
-        said = self.said()
-        reasons: list[str] = re.findall(r"^halfmoon: (.*)$", said, re.MULTILINE)
-        if reasons and "ended before it was ready" not in reasons[-1]:
-            return reasons[-1]
-        return f"the broker ended before it was ready: {said}"
-
-    def _end(self, process: subprocess.Popen[bytes], number: signal.Signals) -> int:
-        """Its exit code. It is killed where it does not end; its workers end when it does."""
-        process.send_signal(number)
-        try:
-            return process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return process.wait()
-
-    def _close(self) -> None:
-        process, folder = self._process, self._folder
-        self._process = self._folder = None
-        if process is not None:
-            for pipe in (process.stdin, process.stdout):
-                assert pipe is not None
-                pipe.close()
-        if folder is not None:
-            folder.cleanup()
+    def stop(self) -> None:
+        """Stop cleanly. Raises RuntimeError where it has ended otherwise."""
+        process, self._process = self._process, None
+        assert process is not None
+        process.stop()
 
 
 def with_ports(config: Mapping[str, Any], workers: int) -> dict[str, Any]:
@@ -161,34 +78,8 @@ def with_ports(config: Mapping[str, Any], workers: int) -> dict[str, Any]:
     listeners = made.get("listeners") or {}
     kafka = listeners.get("kafka") or []
     for listener in kafka if isinstance(kafka, list) else [kafka]:
-        _choose(listener, "bind", 1 + workers)
+        choose(listener, "bind", 1 + workers)
     for name, keys in (("rocketmq", {"bind": SHARDS, "namesrv": 1}), ("http", {"bind": 1})):
         for key, count in keys.items():
-            _choose(listeners.get(name) or {}, key, count)
+            choose(listeners.get(name) or {}, key, count)
     return made
-
-
-def _choose(listener: dict[str, Any], key: str, count: int) -> None:
-    if key not in listener:
-        return
-    host, _, port = str(listener[key]).rpartition(":")
-    if port == "0":
-        listener[key] = str(Address(host.strip("[]"), free_ports(host.strip("[]"), count)))
-
-
-def free_ports(host: str, count: int) -> int:
-    """The first of so many in a row on which nobody listens."""
-    while True:
-        first = random.randrange(PORTS.start, PORTS.stop - count)
-        if all(is_free(host, first + number) for number in range(count)):
-            return first
-
-
-def is_free(host: str, port: int) -> bool:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True

@@ -105,7 +105,9 @@ class Administrator:
             grown = [topic, *catalog.views_of(topic)]
             yield control.PartitionsAdded(topic.number, total, catalog.next_queue())
             for each in grown:
-                yield control.PartitionsPlaced(each.number, before, place(topic.id, before, total - before, SHARDS))
+                yield control.PartitionsPlaced(
+                    each.number, before, place(topic.id, before, total - before, range(SHARDS))
+                )
         elif what == "delete":
             yield control.TopicDeleted(dice.choice(topics).number)
         elif what == "configure":
@@ -121,7 +123,7 @@ class Administrator:
         yield control.TopicCreated(
             number, f"topic-{number}", topic_id, partitions, {}, False, view, catalog.next_queue()
         )
-        yield control.PartitionsPlaced(number, 0, place(topic_id, 0, partitions, SHARDS))
+        yield control.PartitionsPlaced(number, 0, place(topic_id, 0, partitions, range(SHARDS)))
 
 
 @pytest.fixture

@@ -148,7 +148,7 @@ def test_a_source_is_not_changed() -> None:
         ({"log": 5}, "$.log: got 5, expected settings, one to a line"),
         ({"log": {"segment_byte": 1}}, "$.log.segment_byte: no such setting; did you mean segment_bytes?"),
         ({"logs": {}}, "$.logs: no such setting; did you mean log?"),
-        ({"xyzzy": 1}, "$.xyzzy: no such setting; there are: groups, hold,"),
+        ({"xyzzy": 1}, "$.xyzzy: no such setting; there are: cluster, groups, hold,"),
         ({"node": {"id": "zero"}}, "$.node.id: got 'zero', expected a whole number"),
         ({"node": {"data_dir": ""}}, "$.node.data_dir: got '', expected text of length >= 1"),
         ({"node": {"id": -1}}, "$.node.id: got -1, expected a whole number >= 0"),

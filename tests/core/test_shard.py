@@ -14,9 +14,10 @@ from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import RemotePartition
 from halfmoon.core.identity import Identity
+from halfmoon.core.records.batches import build_batch
 from halfmoon.core.storage.files import write_file
 from halfmoon.core.storage.log_files import segment_path
-from halfmoon.errors import StartError
+from halfmoon.errors import BrokerError, Fault, StartError
 from halfmoon.schema import control
 from halfmoon.schema.shards import OWN_QUEUES, OWN_TOPICS, ShardState
 from halfmoon.schema.snapshot import ShardSnapshot, Snapshot, decode, encode_again
@@ -228,3 +229,19 @@ def test_one_process_writes_what_it_always_wrote(fs: FaultyFileSystem, clock: Vi
     data = snapshot.take(shard.catalog, 0, 1)
     assert type(decode(data)) is ShardSnapshot
     assert encode_again(decode(data)) == data
+
+
+def test_nothing_is_appended_to_a_partition_that_lies_elsewhere(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    """It would be acknowledged, and nobody would read it."""
+    node = open_shard(fs, clock)
+    share(node, 7, "shared", bytes([0, 3]), 100)
+    end = node.log.end
+    for index, partition in enumerate(node.catalog.by_name["shared"].partitions):
+        batch = memoryview(bytearray(build_batch([(None, b"v", 1_700_000_000_000, ())])))
+        if index == 0:
+            with pytest.raises(BrokerError) as refused:
+                node.append(partition, batch, clock.wall_ms())
+            assert refused.value.fault is Fault.NOT_LEADER_OR_FOLLOWER
+            assert node.log.end == end
+        else:
+            assert node.append(partition, batch, clock.wall_ms()).base_offset == 0

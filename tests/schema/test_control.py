@@ -121,7 +121,8 @@ def test_the_bytes_of_a_record_are_an_array_that_begins_with_its_tag() -> None:
 def test_the_bytes_of_what_shards_remember() -> None:
     assert control.encode(control.ShardBegun(3)) == b"\x92\xa5shard\x03"
     assert control.encode(control.PartitionsPlaced(7, 2, b"\0\x0f")) == b"\x94\xa6placed\x07\x02\xc4\x02\0\x0f"
-    assert control.encode(control.ShardStarted(3, 9)) == b"\x93\xadshard-started\x03\x09"
+    assert control.encode(control.ShardStarted(3, 9, 2)) == b"\x94\xadshard-started\x03\x09\x02"
+    assert control.decode(b"\x93\xadshard-started\x03\x09") == control.ShardStarted(3, 9)
     assert control.encode(control.CatalogSeen(300)) == b"\x92\xa7catalog\xcd\x01\x2c"
 
 

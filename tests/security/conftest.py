@@ -13,7 +13,6 @@ import pytest
 import halfmoon.testing
 from halfmoon.auth.scram import MECHANISMS, MIN_ITERATIONS, salted_password
 from halfmoon.services.credentials.users import Upsertion
-from halfmoon.testing.admin_socket import AdminSocket
 from tests import several_workers
 from tests.cli.conftest import cli as cli
 from tests.security.authority import Authority
@@ -74,7 +73,7 @@ class Secured:
             salted = salted_password(mechanism, password, salt, MIN_ITERATIONS)
             made.append(Upsertion(name, mechanism.number, MIN_ITERATIONS, salt, salted))
         if several_workers.WORKERS:
-            AdminSocket(self.broker.data_dir).set_passwords(made)
+            self.broker.administrators[0].set_passwords(made)
         else:
             self.in_loop(lambda: self.app.node.users.create(name, made))
 

@@ -18,8 +18,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 
 from halfmoon.errors import StartError
-from halfmoon.testing import Broker, workers
-from halfmoon.testing.workers import is_free, with_ports
+from halfmoon.testing import Broker, ports
+from halfmoon.testing.ports import is_free
+from halfmoon.testing.workers import with_ports
 from tests.testing.test_broker import QUIET, consume, produce
 
 LISTENERS = {"listeners": {"http": {"bind": "127.0.0.1:0"}}}
@@ -163,8 +164,10 @@ def test_ports_that_are_given_stay_and_others_are_chosen() -> None:
 def test_a_port_that_somebody_has_taken_is_not_insisted_on(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         chosen = [taken.getsockname()[1]]
-        choose = workers.free_ports
-        monkeypatch.setattr(workers, "free_ports", lambda host, count: chosen.pop() if chosen else choose(host, count))
+        choose = ports.ports_in_a_row
+        monkeypatch.setattr(
+            ports, "ports_in_a_row", lambda host, count: chosen.pop() if chosen else choose(host, count)
+        )
         with Broker(workers=2) as broker:
             produce(broker, b"one")
             assert not chosen

@@ -42,7 +42,7 @@ def by_partition(asked: str = "partitions", index: str | None = "partition_index
                     part[-1][1].append(item)
                 yield
         if len(parts) < 2:
-            home = next((home for home, _ in parts.values()), homes.all()[0])
+            home = next((home for home, _ in parts.values()), homes.stays())
             return (yield from settled(handler(at(home, ctx), request)))
         answers = []
         for home, topics in parts.values():
@@ -86,7 +86,7 @@ def log_dirs(homes: Homes, _response: Any, handler: Handler, ctx: Context, reque
     if request.topics is not None:
         sizes = {asked.topic: {} for asked in request.topics}
     shells: dict[str, Any] = {}
-    for home in homes.all():
+    for home in homes.all() or (homes.stays(),):
         answer: Any = yield from settled(handler(at(home, ctx), request))
         whole = whole or answer
         for topic in answer.results[0].topics:

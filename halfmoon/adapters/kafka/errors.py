@@ -13,6 +13,9 @@ from halfmoon.kafka_wire.errors import MalformedRequest as MalformedRequest
 
 NONE: Final = 0
 
+LEADER_NOT_AVAILABLE: Final = 5
+"""What is told of a partition that nobody leads now. No fault of a request has it."""
+
 TOPIC_AUTHORIZATION_FAILED: Final = 29
 """Also what a fetch of an internal topic gets: the one refusal there that clients hand to their user and do not
 retry."""

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from struct import pack
 
+from halfmoon.adapters.kafka.errors import LEADER_NOT_AVAILABLE
 from halfmoon.adapters.kafka.operations import NOT_ASKED
 from halfmoon.core.catalog.owners import Leader
 from halfmoon.kafka_wire.primitives import encode_array_size, encode_string
@@ -43,9 +44,9 @@ def _partitions(version: int, count: int, node_id: int, leader_epoch: int) -> by
     )
 
 
-def _behind_index(version: int, leader: int, leader_epoch: int) -> bytes:
-    """What stands behind a partition's index."""
-    nodes = encode_array_size(1, version >= FLEXIBLE) + pack(">i", leader)
+def _behind_index(version: int, leader: int, leader_epoch: int, others: tuple[int, ...] = ()) -> bytes:
+    """What stands behind a partition's index. `others`: further replicas."""
+    nodes = replica_bytes(leader, others, version >= FLEXIBLE)
     tail = nodes * 2
     if version >= 5:
         tail += encode_array_size(0, version >= FLEXIBLE)
@@ -54,9 +55,26 @@ def _behind_index(version: int, leader: int, leader_epoch: int) -> bytes:
     return pack(">i", leader) + (pack(">i", leader_epoch) if version >= 7 else b"") + tail
 
 
+def replica_bytes(leader: int, others: tuple[int, ...], flexible: bool) -> bytes:
+    """An array of node ids; nobody is told where nobody leads."""
+    nodes = (leader, *others) if leader >= 0 else ()
+    return encode_array_size(len(nodes), flexible) + pack(f">{len(nodes)}i", *nodes)
+
+
+def leader_error(leader: Leader) -> bytes:
+    """A partition's error code: whoever asks is to ask again where nobody leads it now."""
+    return b"\0\0" if leader.node_id >= 0 else _NO_LEADER
+
+
+_NO_LEADER = pack(">h", LEADER_NOT_AVAILABLE)
+
+
 def _partitions_of(version: int, leaders: Sequence[Leader]) -> bytes:
     """As `_partitions`, led by these."""
-    rows = [b"\0\0" + pack(">i", index) + _behind_index(version, *leader) for index, leader in enumerate(leaders)]
+    rows = [
+        leader_error(leader) + pack(">i", index) + _behind_index(version, *leader)
+        for index, leader in enumerate(leaders)
+    ]
     return encode_array_size(len(rows), version >= FLEXIBLE) + b"".join(rows)
 
 

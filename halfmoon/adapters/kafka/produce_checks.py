@@ -100,7 +100,7 @@ def partition_for(ctx: Context, topic: Topic | None, key: str | bytes, index: in
     partition = partition_of(topic, index)
     if core.owners.owner_of(partition) != core.node_id:
         raise BrokerError(Fault.NOT_LEADER_OR_FOLLOWER)
-    if acks == ALL and topic.rules.min_insync_replicas > REPLICAS:
+    if acks == ALL and topic.rules.min_insync_replicas > REPLICAS and not core.owners.has_replicas:
         raise BrokerError(
             Fault.NOT_ENOUGH_REPLICAS,
             f"{REPLICAS} replica is in sync, fewer than min.insync.replicas of topic '{topic.name}', which is "

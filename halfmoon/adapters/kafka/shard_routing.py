@@ -17,6 +17,7 @@ from typing import Any
 
 from halfmoon.adapters.kafka import refusals, shard_entries, shard_messages, shard_shares, spread_produce
 from halfmoon.adapters.kafka.by_partition import by_partition, log_dirs
+from halfmoon.adapters.kafka.confirming import CONFIRMED, confirmed
 from halfmoon.adapters.kafka.guards import Handler, Named, called, itself
 from halfmoon.adapters.kafka.protocol import LARGE_BYTES, RESPONSES, Slices
 from halfmoon.adapters.kafka.refusals import Refused, at_the_top, joined, result
@@ -27,7 +28,7 @@ from halfmoon.adapters.kafka.shards import Home, Homes, at, pass_on, when_all
 from halfmoon.adapters.kafka.slicing import settled
 from halfmoon.cluster.changes import NoChangeError
 from halfmoon.core.catalog.topics import Topic
-from halfmoon.errors import BrokerError
+from halfmoon.errors import BrokerError, Fault
 
 Way = Callable[[Homes, Any, Handler, Context, Any], object]
 """(shards, response's class, handler, context, request) → as of a handler."""
@@ -151,9 +152,11 @@ def _metadata(homes: Homes, response: Any, handler: Handler, ctx: Context, body:
         return as_change(homes, response, handler, ctx, kept)
 
 
-def anywhere(homes: Homes, _response: Any, handler: Handler, ctx: Context, request: Any) -> object:
+def anywhere(homes: Homes, response: Any, handler: Handler, ctx: Context, request: Any) -> object:
     """Any shard will do."""
-    return handler(at(homes.all()[0], ctx), request)
+    for home in homes.all():
+        return handler(at(home, ctx), request)
+    return at_the_top(response, request, BrokerError(Fault.COORDINATOR_NOT_AVAILABLE))
 
 
 def _one(response: Any, into: str, parts: Sequence[Any]) -> Any:
@@ -270,10 +273,12 @@ def routed(routes: Mapping[int, Route], homes: Homes) -> dict[int, Route]:
         if route.key == PRODUCE:
             return route.handled_by(partial(spread_produce.handle, homes), sliced=False)
         way = WAYS.get(route.key)
-        if way is None:
-            return route
-        response = refusals.ANSWERS.get(route.key, RESPONSES.get(route.key))
-        sliced = route.sliced or isgeneratorfunction(way)
-        return route.handled_by(partial(way, homes, response, route.handler), sliced=sliced)
+        if way is not None:
+            response = refusals.ANSWERS.get(route.key, RESPONSES.get(route.key))
+            sliced = route.sliced or isgeneratorfunction(way)
+            route = route.handled_by(partial(way, homes, response, route.handler), sliced=sliced)
+        if homes.confirm is not None and route.key in CONFIRMED:
+            route = route.handled_by(confirmed(homes.confirm, route.handler), sliced=True)
+        return route
 
     return {number: led(route) for number, route in routes.items()}

@@ -31,12 +31,20 @@ class Homes(Protocol):
         ...
 
     def all(self) -> Sequence[Home]:
-        """The shards of this process: one at least."""
+        """The shards of this process. A node may have none."""
+        ...
+
+    def stays(self) -> Home:
+        """Who answers what is about no shard, and that a partition is not here."""
         ...
 
     def is_here(self, topic: Topic, index: int) -> bool:
         """Whether a partition lies in this process."""
         ...
+
+    confirm: Callable[[Callable[[bool], None]], None] | None
+    """Tells whether the shards that are here were this process's at some time after the call. None: nobody takes them
+    away."""
 
     everywhere: frozenset[str]
     """Topics whose batches all shards have to hear of, whichever partition they are sent to."""

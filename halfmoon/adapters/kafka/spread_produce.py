@@ -149,7 +149,7 @@ def _parts(homes: Homes, ctx: Context, request: ProduceBody, acks: int) -> list[
                 topics.append((key, []))
             topics[-1][1].append((index, records))
     if not bodies:
-        bodies[0] = homes.all()[0], request  # of no batch
+        bodies[0] = homes.stays(), request  # of no batch
     return [(at(home, ctx), part) for home, part in bodies.values()]
 
 

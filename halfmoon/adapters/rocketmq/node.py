@@ -87,7 +87,7 @@ class Node:
             self.progress = Progress(core, services.get(GroupService), later)
         else:
             self.progress = ShardProgress(core.catalog, shards.coordinators, later)
-            self.topics = ShardTopics(core.catalog, shards.changes, shards.new_topic_id)
+            self.topics = ShardTopics(core.catalog, shards.changes, shards.new_topic_id, shards.new_topic_configs)
         self.elsewhere = ConsumersElsewhere(settings.client_timeout_ms, core.clock.mono_ms)
         """Consumers that are connected to other shards, of the groups that this one coordinates."""
         self.records = RecordMaker()

@@ -4,7 +4,7 @@ takes a change of the catalog that they share; whoever makes the same one meanwh
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from halfmoon.adapters.rocketmq.shards import Administered, Changes
 from halfmoon.core.catalog.catalog import Catalog
@@ -19,8 +19,11 @@ Made = Callable[[Topic | BrokerError], None]
 
 
 class ShardTopics:
-    def __init__(self, catalog: Catalog, changes: Changes, new_id: Callable[[], bytes]) -> None:
-        """`catalog`: the shard's. `new_id`: as Shards.new_topic_id."""
+    def __init__(
+        self, catalog: Catalog, changes: Changes, new_id: Callable[[], bytes], configs: Mapping[str, str]
+    ) -> None:
+        """`catalog`: the shard's. `new_id`, `configs`: as Shards.new_topic_id, new_topic_configs."""
+        self._configs = configs
         self._catalog = catalog
         self._changes = changes
         self._new_id = new_id
@@ -38,7 +41,7 @@ class ShardTopics:
 
         def create(at: Administered) -> None:
             if at.catalog.topic(name) is None:
-                at.administration.create_topic(name, partitions, topic_id=self._new_id())
+                at.administration.create_topic(name, partitions, self._configs, topic_id=self._new_id())
 
         self._changes.change(create, lambda error: self._made(name, error))
 

@@ -11,6 +11,7 @@ A broker that is one process has none of it (`Node.shards` is None).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from halfmoon.core.topic_administration import TopicAdministration
     from halfmoon.errors import BrokerError
 
+NONE: Mapping[str, str] = MappingProxyType({})
 Place = tuple[int, int]
 """Topic number, partition."""
 Offsets = Mapping[Place, int]
@@ -192,3 +194,5 @@ class Shards(NamedTuple):
     changes: "Changes"
     new_topic_id: "Callable[[], bytes]"
     """Of a topic whose first queue lies here."""
+    new_topic_configs: "Mapping[str, str]" = NONE
+    """Of such a topic."""

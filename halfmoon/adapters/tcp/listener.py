@@ -99,6 +99,7 @@ class Listener:
         self._timer: asyncio.TimerHandle | None = None
         self._all_closed: asyncio.Future[None] | None = None
         self._refusals_logged = False
+        self._is_shut = False
         self._ends = 0
         """Connections that were closed for what their clients did, since the last sweep."""
 
@@ -166,6 +167,15 @@ class Listener:
         for listener in self._listeners:
             await listener.wait_closed()
 
+    def shut(self, reason: str) -> None:
+        """Close all connections, and let nobody in until `open_again`."""
+        self._is_shut = True
+        for connection in list(self._connections):
+            connection.abort(reason)
+
+    def open_again(self) -> None:
+        self._is_shut = False
+
     @property
     def _limits(self) -> LimitSettings:
         """As they are now: some can be changed while the broker runs."""
@@ -184,6 +194,8 @@ class Listener:
             self._connections.pop(instead_of, None)
             self._connections[accepted] = None
             return True
+        if self._is_shut:
+            return self._refuse(accepted.peer_host, "shut")
         limits, fit = self._limits, self.most_connections
         most = limits.max_connections
         host = accepted.peer_host

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Future
-from typing import Final, TypeVar
+from concurrent.futures import CancelledError, Future
+from typing import Any, Final, TypeVar
 
 from halfmoon.cluster.engine.committing import Committer, Source
 from halfmoon.cluster.engine.database import Contents, DatabaseUnavailableError, LogDatabase, SideFile
@@ -53,6 +53,11 @@ class Backing:
         self.pieces = PieceList(contents.pieces)
         self.files: dict[str, SideFile] = {file.path: file for file in contents.files}
         """By path; what is kept beside the log."""
+        self._abandoned: OSError | None = None
+        self._waiting: set[Future[Any]] = set()
+        """Calls of threads."""
+        self._committing: Source | None = None
+        """It has something to commit, and has not been told its end."""
 
     def _note_thread(self) -> None:
         self._loop_thread = threading.get_ident()
@@ -67,22 +72,48 @@ class Backing:
 
     def wait(self, call: Callable[[], Awaitable[T]]) -> T:
         """In a thread: what the call comes to, which is made in the loop. Raises what it raises; OSError for what is
-        unavailable."""
+        unavailable, and what it was abandoned with."""
         assert threading.get_ident() != self._loop_thread, "the loop would wait for itself"
 
         async def run() -> T:
             return await call()
 
+        if self._abandoned is not None:
+            raise self._abandoned
         done: Future[T] = asyncio.run_coroutine_threadsafe(run(), self._loop)
+        self._waiting.add(done)
         try:
             return done.result()
+        except CancelledError:
+            raise OSError(f"shard {self.shard} is abandoned") from None
         except (DatabaseUnavailableError, StoreUnavailableError, ObjectMissingError) as error:
             raise OSError(str(error)) from error
+        finally:
+            self._waiting.discard(done)
+
+    def abandon(self, error: OSError) -> None:
+        """In the loop: nothing more is done for this shard. Who waits is told this error, and who comes later: of a
+        commit that is on its way nobody here will know the end."""
+        if self._abandoned is not None:
+            return
+        self._abandoned = error
+        for each in list(self._waiting):
+            each.cancel()
+        if self._committing is not None:
+            self._committing.failed(error)
 
     # -- committing; in the loop -----------------------------------------------------------------------------------
 
     def wants(self, source: Source) -> None:
-        self._committer.wants(source)
+        if self._abandoned is not None:
+            self._loop.call_soon(source.failed, self._abandoned)
+        else:
+            self._committing = source
+            self._committer.wants(source)
+
+    def ended(self) -> None:
+        """The commit's end was told."""
+        self._committing = None
 
     def written(self, size: int) -> None:
         self._committer.written(size)

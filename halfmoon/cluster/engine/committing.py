@@ -55,8 +55,9 @@ class Source(Protocol):
 
     shard: int
 
-    def take(self) -> Taken:
-        """All that it has written and not committed; at least one piece."""
+    def take(self) -> Taken | None:
+        """All that it has written and not committed; at least one piece. None: it was told an end already, since it is
+        not this node's any more."""
         ...
 
     def committed(self, commit: Commit) -> None:
@@ -113,7 +114,7 @@ class RowCommitter:
         _run(self._commit(ended), ended, self._tasks, self._begin)
 
     async def _commit(self, ended: _Ended) -> None:
-        taken = {shard: source.take() for shard, source in sorted(ended.sources.items())}
+        taken = {one.commit.shard: one for one in _taken(ended)}
 
         async def apply(commits: Sequence[Commit]) -> set[int]:
             frames = [[bytes(data) for data in taken[commit.shard].frames] for commit in commits]
@@ -187,7 +188,7 @@ class ObjectCommitter:
             _run(self._commit(ended), ended, self._tasks, self._begin)
 
     async def _commit(self, ended: _Ended) -> None:
-        left = [source.take() for _, source in sorted(ended.sources.items())]
+        left = _taken(ended)
         while left:
             key = self._make_key()
             commits = [one.commit for one in left]
@@ -256,6 +257,11 @@ class _Ended:
     def without(self, commits: Sequence[Commit]) -> list[Commit]:
         """Those that have not ended."""
         return [commit for commit in commits if commit.shard not in self._told]
+
+
+def _taken(ended: _Ended) -> list[Taken]:
+    found = [source.take() for _, source in sorted(ended.sources.items())]
+    return [one for one in found if one is not None]
 
 
 async def store_object(store: ObjectStore, key: str, data: bytes) -> None:

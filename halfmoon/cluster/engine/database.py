@@ -76,6 +76,8 @@ class Node(NamedTuple):
     rack: str
     alive: bool
     draining: bool
+    doors: str = ""
+    """Where clients reach it, as its own program has written it."""
 
 
 class LogDatabase(Protocol):
@@ -146,7 +148,7 @@ class LogDatabase(Protocol):
 
     # Leases.
 
-    async def register(self, number: int, host: str, port: int, rack: str) -> int:
+    async def register(self, number: int, host: str, port: int, rack: str, doors: str = "") -> int:
         """This process is a node; its incarnation. A lock is held from now on, as long as this process has its session
         with the database."""
         ...
@@ -167,6 +169,17 @@ class LogDatabase(Protocol):
 
     async def leave(self, incarnation: int) -> None:
         """The node ends: what it owns may be taken at once."""
+        ...
+
+    # What administrators want.
+
+    async def want(self, shard: int, number: int | None) -> bool:
+        """Have a shard moved to the node of this number as soon as it lives; None: wherever. False: there is no such
+        shard."""
+        ...
+
+    async def drain(self, number: int, draining: bool) -> bool:
+        """Whether all shards of this node go to others, as long as it runs. False: no such node is alive."""
         ...
 
     async def close(self) -> None: ...

@@ -32,6 +32,7 @@ class ShardCommit:
         self.target = log.written
         self.shard = log.backing.shard
         self._grows = False
+        self._ended = False
         self._done: Callable[[OSError | None], None] = lambda error: None
 
     @property
@@ -55,8 +56,10 @@ class ShardCommit:
         if error is not None:
             raise error
 
-    def take(self) -> Taken:
+    def take(self) -> Taken | None:
         log = self._log
+        if self._ended:
+            return None
         if self._grows:
             self.target = log.written
         pieces, frames = log.between(log.flushed, self.target)
@@ -64,9 +67,17 @@ class ShardCommit:
 
     def committed(self, commit: Commit) -> None:
         self._log.backing.pieces.add(commit.pieces)
-        self._done(None)
+        self._tell(None)
 
     def failed(self, error: OSError) -> None:
+        self._tell(error)
+
+    def _tell(self, error: OSError | None) -> None:
+        """Once: it may have been abandoned before."""
+        if self._ended:
+            return
+        self._ended = True
+        self._log.backing.ended()
         self._done(error)
 
 

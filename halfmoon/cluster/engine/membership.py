@@ -10,6 +10,7 @@ Nothing here is needed for safety: a node that believes wrong things about its s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
@@ -45,10 +46,15 @@ class Shards(Protocol):
 class Membership:
     """Of one start of one node."""
 
-    def __init__(self, database: LogDatabase, shards: Shards, number: int, host: str, port: int, rack: str) -> None:
+    def __init__(
+        self, database: LogDatabase, shards: Shards, number: int, host: str, port: int, rack: str, doors: str = ""
+    ) -> None:
+        """Of LogDatabase.register."""
         self._database = database
         self._shards = shards
-        self._who = number, host, port, rack
+        self._who = number, host, port, rack, doors
+        self.on_nodes: Callable[[Sequence[Node]], None] | None = None
+        """Told of all nodes, with each look."""
         self.incarnation = 0
         """0: not registered yet."""
         self.nodes: Sequence[Node] = ()
@@ -60,6 +66,15 @@ class Membership:
         self._seen: dict[int, int] = {}
         """Shard → the highest epoch in which it ever was this node's: what is read late may be of before."""
         self._tasks: list[asyncio.Task[None]] = []
+        self._looked, self._soon = asyncio.Event(), asyncio.Event()
+
+    async def looked(self) -> None:
+        """Returns after the first look."""
+        await self._looked.wait()
+
+    def look_soon(self) -> None:
+        """Somebody says that there is something to be seen."""
+        self._soon.set()
 
     async def start(self) -> None:
         """Be a node. Waits until the database answers."""
@@ -70,8 +85,8 @@ class Membership:
                 log.warning("event=not_registered error=%s", error)
                 await asyncio.sleep(RENEW_S)
         log.info("event=registered incarnation=%d", self.incarnation)
-        for step, interval_s in ((self._renew, RENEW_S), (self._look, LOOK_S), (self._move, MOVE_S)):
-            self._tasks.append(asyncio.ensure_future(_again_and_again(step, interval_s)))
+        steps = (self._renew, RENEW_S, None), (self._look, LOOK_S, self._soon), (self._move, MOVE_S, None)
+        self._tasks = [asyncio.ensure_future(_again_and_again(*step)) for step in steps]
 
     async def stop(self) -> None:
         """Its shards may be taken at once."""
@@ -105,6 +120,8 @@ class Membership:
     async def _look(self) -> None:
         heads = await self._database.heads()
         self.nodes = await self._database.nodes()
+        if self.on_nodes is not None:
+            self.on_nodes(self.nodes)
         for head in to_take(heads, self.nodes, self.incarnation):
             taken = await self._database.take(head.shard, head.epoch, self.incarnation)
             if taken is not None:
@@ -112,6 +129,7 @@ class Membership:
         for head in heads:
             if head.owner == self.incarnation:
                 self._own(head)
+        self._looked.set()
 
     async def _move(self) -> None:
         if not self.nodes:
@@ -137,14 +155,29 @@ class Membership:
         """It was handed over."""
         self._owned.pop(shard, None)
 
+    async def take_again(self, shard: int, epoch: int) -> Head | None:
+        """Own it in a new epoch: it was opened in this one and closed again. `Shards` is not told. None: it is another
+        node's now. Raises DatabaseUnavailableError."""
+        head = await self._database.take(shard, epoch, self.incarnation)
+        if head is not None:
+            self._owned[shard] = self._seen[shard] = head.epoch
+        return head
 
-async def _again_and_again(step: Callable[[], Awaitable[None]], interval_s: float) -> None:
-    """Whatever it raises."""
+
+async def _again_and_again(step: Callable[[], Awaitable[None]], interval_s: float, soon: asyncio.Event | None) -> None:
+    """Whatever it raises. `soon`: it is not waited so long once this is set."""
     while True:
+        if soon is not None:
+            soon.clear()
         try:
             await step()
         except DatabaseUnavailableError as error:
             log.info("event=database_unavailable error=%s", error)
         except Exception:
             log.exception("event=membership_failed")
-        await asyncio.sleep(interval_s)
+        if soon is None:
+            await asyncio.sleep(interval_s)
+        else:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(interval_s):
+                    await soon.wait()

@@ -56,6 +56,8 @@ class Head(NamedTuple):
     owner: int | None
     """The incarnation of a node; None where nobody ever owned it."""
     end: int
+    wanted: int | None = None
+    """The number of a node that somebody wants it to be moved to."""
 
 
 class BrokenLogError(HalfmoonError):

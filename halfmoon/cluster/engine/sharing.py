@@ -6,7 +6,8 @@ time; where two want one shard, its epoch lets one of them have it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import cycle
 from typing import NamedTuple
 
 from halfmoon.cluster.engine.database import Node
@@ -39,13 +40,23 @@ def to_take(heads: Sequence[Head], nodes: Sequence[Node], me: int) -> list[Head]
     return found
 
 
+def in_turn(nodes: Sequence[Node], me: int) -> Iterator[int]:
+    """The living nodes but this one, again and again; none where there is none."""
+    others = [node.incarnation for node in nodes if node.alive and not node.draining and node.incarnation != me]
+    return cycle(others)
+
+
 def to_give(heads: Sequence[Head], nodes: Sequence[Node], me: int) -> Move | None:
-    """A shard of this node that another one is to have: all of them where this node is drained, else one where it has
-    two more than another."""
+    """A shard of this node that another one is to have: one that somebody wants there, all of them where this node is
+    drained, else one where it has two more than another."""
     mine = next((node for node in nodes if node.incarnation == me), None)
     others = [node.incarnation for node in nodes if node.alive and not node.draining and node.incarnation != me]
     if mine is None or not others:
         return None
+    numbers = {node.number: node.incarnation for node in nodes if node.incarnation in others}
+    for head in heads:
+        if head.owner == me and head.wanted in numbers:
+            return Move(head, numbers[head.wanted])
     for durability in Durability:
         of_it = [head for head in heads if head.durability is durability]
         own = [head for head in of_it if head.owner == me]

@@ -6,17 +6,15 @@ from halfmoon.cluster.engine.backing import Backing
 from halfmoon.cluster.engine.cached_files import CachedFiles
 from halfmoon.cluster.engine.log import ShardLog
 from halfmoon.config.settings import Settings
-from halfmoon.core.storage.fetch_buffers import FetchBuffers
-from halfmoon.core.storage.files import FileSystem
-from halfmoon.core.storage.reading import ColdBlocks, Reader
+from halfmoon.core.storage.local import ReadMemory
+from halfmoon.core.storage.reading import Reader
 
 
 class ShardStorage:
     """See core/storage/storage.Storage."""
 
-    def __init__(self, fs: FileSystem, settings: Settings, backing: Backing) -> None:
-        """`fs`: the shard's folder in the cache."""
+    def __init__(self, files: CachedFiles, settings: Settings, backing: Backing, memory: ReadMemory) -> None:
+        """`memory`: of all shards of the node."""
         log = settings.log
-        self.log = ShardLog(CachedFiles(fs, backing), backing, log.segment_bytes, log.low_disk_bytes)
-        buffers = FetchBuffers(settings.limits.fetch_buffer_bytes)
-        self.reader = Reader(self.log, log.hot_bytes, ColdBlocks(log.cold_bytes), buffers)
+        self.log = ShardLog(files, backing, log.segment_bytes, log.low_disk_bytes)
+        self.reader = Reader(self.log, memory.hot_bytes, memory.cold_blocks, memory.buffers)

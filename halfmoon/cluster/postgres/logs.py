@@ -158,9 +158,9 @@ class PostgresLogs:
 
     # -- leases ----------------------------------------------------------------------------------------------------
 
-    async def register(self, number: int, host: str, port: int, rack: str) -> int:
+    async def register(self, number: int, host: str, port: int, rack: str, doors: str = "") -> int:
         await self._fetch(statements.BURY)
-        rows = await self._fetch(statements.REGISTER, number, host, port, rack, self._lease_s)
+        rows = await self._fetch(statements.REGISTER, number, host, port, rack, doors, self._lease_s)
         incarnation = int(rows[0][0])
         await self._hold_lock(incarnation)
         return incarnation
@@ -193,6 +193,12 @@ class PostgresLogs:
     async def leave(self, incarnation: int) -> None:
         await self._fetch(statements.LEAVE, incarnation)
 
+    async def want(self, shard: int, number: int | None) -> bool:
+        return bool(await self._fetch(statements.WANT, shard, number))
+
+    async def drain(self, number: int, draining: bool) -> bool:
+        return bool(await self._fetch(statements.DRAIN, number, draining))
+
     async def close(self) -> None:
         with translated():
             if self._lock is not None:
@@ -212,8 +218,8 @@ class _NotAsAssumedError(Exception):
 
 
 def _head(row: Any) -> Head:
-    shard, durability, epoch, owner, end = row
-    return Head(shard, Durability(durability), epoch, owner, end)
+    shard, durability, *rest = row
+    return Head(shard, Durability(durability), *rest)
 
 
 def _one(rows: Sequence[Any]) -> Head | None:

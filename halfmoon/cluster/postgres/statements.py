@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-HEADS: Final = "select shard, durability, epoch, owner, end_position from shard order by shard"
+_HEAD: Final = "shard, durability, epoch, owner, end_position, wanted"
+HEADS: Final = f"select {_HEAD} from shard order by shard"
 
 _MOVE: Final = """
 with wanted as (
@@ -34,7 +35,7 @@ COMMIT_OBJECT: Final = f"""{_MOVE}, stored as (
         as p(shard, start, stop, crc, segment, at) join moved using (shard)
 ) select shard from moved"""
 
-HEAD: Final = "select shard, durability, epoch, owner, end_position from shard where shard = $1"
+HEAD: Final = f"select {_HEAD} from shard where shard = $1"
 PIECES: Final = """
 select start_position, end_position, crc, segment, key, at from piece where shard = $1
 union all
@@ -84,14 +85,14 @@ DEAD_AMONG: Final = "select key from object where key = any($1::text[]) and dead
 FORGET_OBJECTS: Final = "delete from object where key = any($1::text[]) and dead is not null"
 
 REGISTER: Final = """
-insert into node (number, host, port, rack, lease_until)
-values ($1, $2, $3, $4, clock_timestamp() + make_interval(secs => $5)) returning incarnation"""
+insert into node (number, host, port, rack, doors, lease_until)
+values ($1, $2, $3, $4, $5, clock_timestamp() + make_interval(secs => $6)) returning incarnation"""
 SESSION_LOCK: Final = "select pg_advisory_lock(77, $1)"
 """77 is this program's number for locks of incarnations."""
 RENEW: Final = """
 update node set lease_until = clock_timestamp() + make_interval(secs => $2) where incarnation = $1
 returning incarnation"""
-OWNED: Final = "select shard, durability, epoch, owner, end_position from shard where owner = $1 order by shard"
+OWNED: Final = f"select {_HEAD} from shard where owner = $1 order by shard"
 
 _LOCK_HELD: Final = """exists (
     select from pg_locks where locktype = 'advisory' and classid = 77 and objid = node.incarnation::oid and granted
@@ -105,17 +106,19 @@ _ALIVE: Final = f"""(
     )
 )"""
 """A new node has not taken its lock yet; after a restart of the database nobody has. Neither is a death."""
-NODES: Final = f"select incarnation, number, host, port, rack, {_ALIVE}, draining from node order by incarnation"
+NODES: Final = f"select incarnation, number, host, port, rack, {_ALIVE}, draining, doors from node order by incarnation"
 TAKE: Final = f"""
 update shard set owner = $3, epoch = epoch + 1 where shard = $1 and epoch = $2
 and exists (select from node where incarnation = $3 and lease_until > clock_timestamp())
 and not exists (select from node where incarnation = shard.owner and incarnation <> $3 and {_ALIVE})
-returning shard, durability, epoch, owner, end_position"""
+returning {_HEAD}"""
 HAND_OVER: Final = f"""
-update shard set owner = $3, epoch = epoch + 1 where shard = $1 and epoch = $2
+update shard set owner = $3, epoch = epoch + 1, wanted = null where shard = $1 and epoch = $2
 and exists (select from node where incarnation = $3 and {_ALIVE})
-returning shard, durability, epoch, owner, end_position"""
+returning {_HEAD}"""
 LEAVE: Final = "update node set lease_until = clock_timestamp() where incarnation = $1"
+WANT: Final = "update shard set wanted = $2 where shard = $1 returning shard"
+DRAIN: Final = f"update node set draining = $2 where number = $1 and {_ALIVE} returning incarnation"
 BURY: Final = """
 delete from node where lease_until < clock_timestamp() - interval '1 h'
 and not exists (select from shard where owner = incarnation)"""

@@ -31,9 +31,16 @@ class Leader(NamedTuple):
     """−1: nobody does now."""
     epoch: int
     """The leader epoch; −1 where it is not known here."""
+    others: tuple[int, ...] = ()
+    """Further nodes that count as replicas."""
 
 
 class Owners(Protocol):
+    @property
+    def has_replicas(self) -> bool:
+        """Whether a topic may have any replication factor, and all of its replicas count as in sync."""
+        ...
+
     def owner_of(self, partition: Partition) -> int:
         """The id of the node; −1 where none owns it now. Cheap: produced batches and fetches ask it."""
         ...
@@ -57,6 +64,8 @@ class Owners(Protocol):
 
 class ThisNode:
     """It owns everything."""
+
+    has_replicas = False
 
     def __init__(self) -> None:
         self.node_id = -1

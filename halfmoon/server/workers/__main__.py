@@ -27,6 +27,7 @@ from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.warming import Warming, pieces
 from halfmoon.server.workers.orders import Orders, Report, receive
 from halfmoon.server.workers.worker import Worker
+from halfmoon.server.workers.worker_place import WorkerPlace
 
 logger = logging.getLogger("halfmoon.server")
 
@@ -56,7 +57,8 @@ class _Process:
         settings = self.read(self._orders.text)
         _configure_log(settings, self._orders.plan.worker)
         worker = Worker(
-            settings, self._orders.plan, unset_configs=self._orders.unset_configs, environment=os.environ,
+            settings, WorkerPlace(settings, self._orders.plan),
+            unset_configs=self._orders.unset_configs, environment=os.environ,
             admin=socket.socket(fileno=self._orders.admin_fd),
             listening={(host, port): socket.socket(fileno=fd) for host, port, fd in self._orders.listening},
             on_lost=self._lost,

@@ -24,6 +24,9 @@ KEPT = 10_000
 BEHIND = 1_000
 """So many changes stay all the same, for processes that have not heard of the last ones yet."""
 
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
+"""Between tries."""
+
 logger = logging.getLogger("halfmoon.server")
 
 
@@ -46,10 +49,14 @@ class SharedCatalogDriver:
         changes: Changes,
         on_applied: Callable[[set[int]], None],
         on_lost: Callable[[Exception], None],
+        *,
+        insists: bool = False,
     ) -> None:
         """`on_applied` is told which topics have changed, after each change of this or another process; `on_lost` that
-        this process knows something that is not in the catalog, and must stop."""
+        this process knows something that is not in the catalog, and must stop. `insists`: the end of a commit is asked
+        for until the store answers."""
         self._store = store
+        self._insists = insists
         self._shared = shared
         self._changes = changes
         self._on_applied = on_applied
@@ -115,7 +122,7 @@ class SharedCatalogDriver:
         try:
             version = await self._run(lambda: self._store.commit(records))
         except CatalogUnavailableError as error:
-            if not await self._is_committed(expected, records):
+            if not await self._is_committed_after_all(expected, records):
                 self._changes.failed(BrokerError(Fault.UNKNOWN_SERVER_ERROR, str(error)))
                 self._on_lost(error)
                 raise
@@ -123,13 +130,23 @@ class SharedCatalogDriver:
         self._on_applied(self._changes.committed(version))
         await self._keep()
 
-    async def _is_committed(self, version: int, records: list[bytes]) -> bool:
-        """Whether the commit of which nobody has heard was made."""
-        try:
-            news = await self._run(lambda: self._store.read(version - 1))
-        except CatalogUnavailableError:
-            return False
-        return any(each.version == version and list(each.records) == records for each in news.changes)
+    async def _is_committed_after_all(self, version: int, records: list[bytes]) -> bool:
+        """Whether the commit of which nobody has heard was made, or is made now, as nobody has made another one."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                news = await self._run(lambda: self._store.begin(version - 1))
+                if news.version is None:
+                    await self._run(lambda: self._store.commit(records))
+                    return True
+                await self._run(self._store.abandon)
+                return any(each.version == version and list(each.records) == records for each in news.changes)
+            except CatalogUnavailableError as error:
+                if not self._insists:
+                    return False
+                logger.info("event=catalog_unavailable again_s=%g error=%s", pause_s, error)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     async def _keep(self) -> None:
         version = self._shared.version

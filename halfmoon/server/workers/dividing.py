@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from halfmoon.cluster.changes import Changes
-from halfmoon.cluster.placement import coordinator_of
+from halfmoon.cluster.placement import Layout, coordinator_of
 from halfmoon.cluster.shared import SharedCatalog, differences, tell
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
@@ -120,7 +120,7 @@ def _shared_catalog(
     catalog.register(common.all)
     catalog.topic_defaults = common.configs.topic_defaults
     shared = SharedCatalog(catalog)
-    changes = Changes(shared, shards)
+    changes = Changes(shared, Layout.of_workers(shards))
     changes.begin()
     next_queue = source.next_queue()
     for number in sorted(source.by_number):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from halfmoon.server.http_access import Visitors
     from halfmoon.server.readings import App
     from halfmoon.server.workers.monitoring import WorkersMonitoring
-    from halfmoon.server.workers.plan import Plan
+    from halfmoon.server.workers.place import Place
     from halfmoon.server.workers.rocketmq_servers import RocketmqServers
 
 logger = logging.getLogger("halfmoon.server")
@@ -32,44 +32,40 @@ class Doors:
     def __init__(
         self,
         settings: Settings,
-        plan: Plan,
+        place: Place,
         admin: socket.socket | None,
         listening: Mapping[tuple[str, int], socket.socket],
         on_stop: Callable[[Callable[[], object]], None],
     ) -> None:
         """`admin`: the administrator's socket, which all workers listen on. `listening`: sockets that listen at this
-        worker's own addresses."""
+        process's own addresses."""
         self._settings = settings
-        self._plan = plan
+        self._place = place
         self._admin = admin
         self.listening = dict(listening)
         self._on_stop = on_stop
 
     async def open_kafka(self, kafka: Server) -> None:
         """Raises StartError."""
-        plan = self._plan
+        place = self._place
         kafka.reuse_port = True
         kafka.given = self.listening
         kafka.most_connections = connections_that_fit(raise_limit(), self._settings.limits.max_connections)
         self._on_stop(kafka.stop)
         await self._open_locally(kafka)
         for each in self._settings.listeners.of_kafka:
-            own, shared = plan.kafka[each.name], plan.bootstrap[each.name]
-            door, host = kafka.doors[each.name], None if each.advertise is None else each.advertise.host
-            door.port = own[plan.worker]
-            door.others = {plan.node_id(worker): (host, port) for worker, port in enumerate(own)}
-            for port in (own[plan.worker], shared):
-                bind = each.bind._replace(port=port)
+            door, addresses = kafka.doors[each.name], place.kafka_addresses(each)
+            door.others = addresses
+            _, door.port = addresses[kafka.core.node_id]
+            for bind in place.kafka_binds(each):
                 try:
                     await kafka.open_at(each, bind)
                 except OSError as error:
                     raise _cannot_listen(bind, error) from error
 
     async def _open_locally(self, kafka: Server) -> None:
-        plan = self._plan
-        path = plan.socket(plan.worker)
-        local = Local(LOCAL_ADMIN, admin_socket.is_ours)
-        nodes = {plan.node_id(worker): str(plan.socket(worker)) for worker in range(plan.workers)}
+        path = self._place.local_socket()
+        local, nodes = Local(LOCAL_ADMIN, admin_socket.is_ours), self._place.local_addresses()
         try:
             await kafka.open_locally(admin_socket.listening_at(path), local, nodes)
             if self._admin is not None:
@@ -95,7 +91,7 @@ class Doors:
         tls = None if listener.tls is None else Tls("http", listener.tls, wall_ms)
         http = HttpServer(app, tls=tls, visitors=visitors, monitored=monitoring)
         http.reuse_port = True
-        bind = listener.bind._replace(port=self._plan.http)
+        bind = self._place.http_bind()
         try:
             await http.start(bind)
         except OSError as error:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from halfmoon.cluster.changes import Changes
-from halfmoon.cluster.placement import is_aligned
+from halfmoon.cluster.placement import Layout, is_aligned
 from halfmoon.cluster.shared import SharedCatalog, tell
 from halfmoon.core.catalog.topics import Partition, RemotePartition, Topic
 from halfmoon.core.features import Feature, Features, TopicPolicies
@@ -23,6 +23,7 @@ from halfmoon.core.hold import HoldService
 from halfmoon.core.kernel import Kernel, Shard
 from halfmoon.core.topic_administration import TopicAdministration
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.schema.durability import DURABILITY, FAST, REPLICATION_FACTOR
 
 if TYPE_CHECKING:
     from halfmoon.config.settings import Settings
@@ -86,17 +87,27 @@ class FrontLog:
 class FrontTopics(TopicAdministration):
     """Of the shared catalog."""
 
-    def __init__(self, shards: int, *parts: Any) -> None:
+    def __init__(self, layout: Layout, *parts: Any) -> None:
         super().__init__(*parts)
-        self._shards = shards
+        self._layout = layout
         self._asked: dict[int, BrokerError | None] = {}
         """Topics that are about to be deleted, by their numbers: why a shard needs them, if one does."""
 
     def create_topic(self, name: str, partitions: int = -1, *given: Any, **more: Any) -> tuple[Topic, int]:
         """An aligned topic has a partition in each shard, unless somebody says otherwise."""
         if partitions == -1 and is_aligned(name):
-            partitions = self._shards
+            partitions = self._layout.shards
         return super().create_topic(name, partitions, *given, **more)
+
+    def alter_configs(self, topic: Topic, configs: Mapping[str, str], *, validate_only: bool = False) -> int:
+        """Its partitions are where they are."""
+        for name, default in ((DURABILITY, FAST), (REPLICATION_FACTOR, "1")):
+            before, after = (each.get(name, default) for each in (topic.configs, configs))
+            if before != after:
+                raise BrokerError(
+                    Fault.INVALID_CONFIG, f"{name} of topic '{topic.name}' is {before}: it is set when it is created"
+                )
+        return super().alter_configs(topic, configs, validate_only=validate_only)
 
     def refuse_deletions(self, topics: Iterable[int], refused: Mapping[int, BrokerError]) -> None:
         """Which of these topics the shards need, by their numbers, and why."""
@@ -128,12 +139,11 @@ class Front:
         changes: Changes,
         kernels: Sequence[Kernel],
         shard: Shard,
-        shards: int,
+        layout: Layout,
         clock: Clock,
         random_bytes: Callable[[int], bytes],
     ) -> None:
-        """`kernels`: of the shards of this process, open, of which the first stays; `shard`: what they have in common;
-        `shards`: how many there are in all."""
+        """`kernels`: of the shards of this process, of which the first stays; `shard`: what they have in common."""
         self._shared = shared
         self._changes = changes
         self._kernels = list(kernels)
@@ -149,7 +159,7 @@ class Front:
         self.turn = FrontTurn(self._turns, changes)
         self.log = FrontLog(shared, first.fs)
         self.administration = FrontTopics(
-            shards, self.catalog, changes, changes, self.hold, self._live, random_bytes
+            layout, self.catalog, changes, changes, self.hold, self._live, random_bytes
         )  # fmt: skip
         self.administration.use(first.features.all)
         self.fetch_buffers = first.fetch_buffers
@@ -204,6 +214,8 @@ class Front:
         """A shard is another process's: who waits for something of it is told so. It is not closed yet, and is not the
         first."""
         assert kernel is not self._first
+        if kernel not in self._kernels:
+            return
         self._kernels.remove(kernel)
         self._turns.remove(kernel.turn)
         self._missed.pop(kernel, None)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from halfmoon.adapters.kafka.confirming import Confirm
 from halfmoon.adapters.kafka.registry import Deferred
 from halfmoon.adapters.kafka.shards import Home
 from halfmoon.cluster.asking import Asking, refused
 from halfmoon.cluster.messages import HearBatch
-from halfmoon.cluster.placement import coordinator_of
+from halfmoon.cluster.placement import Layout
 from halfmoon.core.catalog.topics import Topic
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.server.assembly import Node
@@ -25,24 +26,29 @@ class LocalShards:
         self,
         front: Front,
         nodes: Mapping[int, Node],
-        shards: int,
+        layout: Layout,
         change: Change,
         asking: Asking,
         everywhere: frozenset[str] = frozenset(),
+        confirm: Confirm | None = None,
     ) -> None:
-        """`nodes`: by the number of the shard, those that are open here; `shards`: how many there are in all; `change`,
-        `everywhere`: of Homes."""
+        """`nodes`: by the number of the shard, those that are open here, the one that stays first; `change`,
+        `everywhere`, `confirm`: of Homes."""
         self.change = change
-        self.ask_deletion = Deletions(front.administration, shards, asking).ask
+        self.ask_deletion = Deletions(front.administration, layout.shards, asking).ask
         self.everywhere = everywhere
+        self.confirm = confirm
         self._asking = asking
         self._front = front
-        self._shards = shards
+        self._layout = layout
         self._homes: dict[int, Home] = {}
         self._of_kernel: dict[int, Home] = {}
         self._all: list[Home] = []
+        first = next(iter(nodes.values()))
+        self._stays = Home(first.kernel, first.services)
         for number, node in nodes.items():
-            self.add(number, node)
+            if number < layout.shards:  # a node's own, which stays, has nothing of the topics
+                self.add(number, node)
 
     def add(self, number: int, node: Node) -> None:
         """A shard that is this process's from now on."""
@@ -50,13 +56,14 @@ class LocalShards:
         self._all.append(home)
 
     def remove(self, number: int) -> None:
-        """It is another process's. One stays at least."""
-        home = self._homes.pop(number)
-        del self._of_kernel[id(home.core)]
-        self._all.remove(home)
+        """It is another process's."""
+        home = self._homes.pop(number, None)
+        if home is not None:
+            del self._of_kernel[id(home.core)]
+            self._all.remove(home)
 
     def coordinator(self, name: str) -> Home:
-        home = self._homes.get(coordinator_of(name, self._shards))
+        home = self._homes.get(self._layout.coordinator_of(name))
         if home is None:
             raise BrokerError(Fault.NOT_COORDINATOR)
         return home
@@ -66,14 +73,14 @@ class LocalShards:
             kernel = self._front.find_kernel(topic.partitions[index])
             if kernel is not None:
                 return self._of_kernel[id(kernel)]
-        return self._all[0]
+        return self._stays
 
     def is_here(self, topic: Topic, index: int) -> bool:
         return 0 <= index < len(topic.partitions) and self._front.find_kernel(topic.partitions[index]) is not None
 
     def tell_all(self, topic: Topic, index: int, batch: bytes) -> Deferred:
         whole = Deferred()
-        left: int = self._shards - 1
+        left: int = self._layout.shards - 1
         refusal: BrokerError | None = None
         if not left:
             whole.complete(None)
@@ -86,10 +93,13 @@ class LocalShards:
                 whole.complete(refusal)
 
         own = self._front.shard_of(topic, index)
-        for shard in range(self._shards):
+        for shard in range(self._layout.shards):
             if shard != own:
                 self._asking.ask(shard, HearBatch(topic.number, batch), told)
         return whole
 
     def all(self) -> Sequence[Home]:
         return self._all
+
+    def stays(self) -> Home:
+        return self._stays

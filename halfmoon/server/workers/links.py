@@ -257,9 +257,9 @@ class Links:
         inboxes: Mapping[int, Answering],
         on_up: Callable[[int], None],
     ) -> None:
-        """`processes`: all of them; `owners`: by shard, which process has it; `inboxes`: as of Receiver; `on_up` is
-        told of each process that is connected."""
-        self._owners = list(owners)
+        """`processes`: all that are known; `owners`: by shard, which process has it at each moment; `inboxes`: as of
+        Receiver; `on_up` is told of each process that is connected."""
+        self._owners = owners
         self._inboxes = inboxes
         self._loop = loop
         self._me = me
@@ -307,10 +307,6 @@ class Links:
             asked.close()
         for link in self._links.values():
             link.stop()
-
-    def moved(self, shard: int, process: int) -> None:
-        """A shard is that process's from now on."""
-        self._owners[shard] = process
 
     def ask(self, shard: int, question: Question, told: Told) -> None:
         inbox = self._inboxes.get(shard)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from halfmoon.server.reading_types import Readings
     from halfmoon.server.workers.links import Links
     from halfmoon.server.workers.open_shards import OpenShards
-    from halfmoon.server.workers.plan import Plan
+    from halfmoon.server.workers.place import Place
 
 logger = logging.getLogger("halfmoon.server")
 
@@ -39,7 +39,7 @@ class Worker(readings.App, Protocol):
     """worker.Worker."""
 
     shards: OpenShards
-    plan: Plan
+    place: Place
     answer: Callable[[Question, Told], None]
     """What others ask the process."""
 
@@ -51,7 +51,7 @@ class WorkersMonitoring(Monitoring):
         super().__init__(worker)
         self._worker = worker
         self._links = links
-        self._me = worker.plan.worker
+        self._me = worker.place.me
 
     async def health(self) -> tuple[list[str], list[str]]:
         problems, warnings = self._worker.health(), self._worker.warnings()
@@ -78,7 +78,7 @@ class WorkersMonitoring(Monitoring):
 
     async def _complete(self, taken: Readings) -> None:
         """Ask for the ends of partitions that lie elsewhere and in which groups of this worker have progress."""
-        front, owners = self._worker.shards.front, self._worker.plan.owners()
+        front, owners = self._worker.shards.front, self._worker.place.owners
         by_name = front.catalog.by_name
         wanted: dict[int, set[tuple[int, int]]] = {}
         for group in taken.groups:

@@ -5,9 +5,11 @@ Nothing here runs yet, and nobody is listened to. `worker` drives it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,6 @@ import msgspec
 from halfmoon.cluster.changes import Changes
 from halfmoon.cluster.owners import ShardOwners
 from halfmoon.cluster.shared import SharedCatalog, check_version
-from halfmoon.cluster.sqlite_store import SqliteStore
 from halfmoon.cluster.store import CatalogUnavailableError
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.hold import HoldService
@@ -24,7 +25,6 @@ from halfmoon.core.identity import FORMAT, Identity
 from halfmoon.core.kernel import Shard
 from halfmoon.core.live import Live
 from halfmoon.core.storage.files import OsFileSystem
-from halfmoon.core.storage.local import shard_storage
 from halfmoon.core.timers import Timers
 from halfmoon.errors import StartError
 from halfmoon.schema import control
@@ -34,7 +34,6 @@ from halfmoon.server.common import Common, CommonSections
 from halfmoon.server.running import OnStop, open_node, undo
 from halfmoon.server.workers.common_changes import CommonChanges
 from halfmoon.server.workers.front import Front
-from halfmoon.server.workers.plan import CATALOG, Plan
 from halfmoon.server.workers.transactions import TransactionShards
 from halfmoon.server.workers.wanted import WantedTopics
 from halfmoon.services.topic_configs import topic_configs
@@ -43,31 +42,49 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from halfmoon.cluster.asking import Asking
+    from halfmoon.cluster.store import CatalogStore, News
     from halfmoon.config.settings import Settings
     from halfmoon.config.topic_configs import OfFeature
-    from halfmoon.core.catalog.owners import OtherNode
+    from halfmoon.server.workers.place import Place, ShardFiles
 
 logger = logging.getLogger("halfmoon.server")
 
+AT_ONCE = 8
+"""So many shards are opened or closed at once."""
+
+
+def read_all(place: Place) -> tuple[CatalogStore, News]:
+    """The shared catalog, and all that is in it. It waits. Raises StartError."""
+    store = place.open_store()
+    try:
+        return store, store.read(0)
+    except CatalogUnavailableError as error:
+        store.close()
+        raise StartError(str(error)) from error
+
 
 class OpenShards:
+    front: Front
+    """From `open_first` on."""
+
     def __init__(
         self,
         settings: Settings,
-        plan: Plan,
-        members: Sequence[OtherNode],
+        place: Place,
+        store: CatalogStore,
+        news: News,
         off: Collection[str],
         more_topic_configs: Sequence[OfFeature],
         asking: Asking,
         on_stop: OnStop,
     ) -> None:
-        """`members`: all processes, as clients reach them. `off`, `more_topic_configs`: as of Node. `asking`: how the
-        shards ask each other. How it is undone is told to `on_stop`. Raises StartError."""
-        self.plan = plan
+        """`news`: all that is in the store. `off`, `more_topic_configs`: as of Node. `asking`: how the shards ask each
+        other. How it is undone is told to `on_stop`."""
+        self.place = place
         self.clock = SystemClock()
-        self.store = SqliteStore(plan.path / CATALOG)
-        me = members[plan.worker].node_id
-        self.identity = Identity(FORMAT, self.store.cluster.id, me)
+        self.store = store
+        me = place.members[place.me].node_id
+        self.identity = Identity(FORMAT, store.cluster.id, me)
         settings = msgspec.structs.replace(settings, node=msgspec.structs.replace(settings.node, id=me))
         self.live = Live(settings)
         table = topic_configs({*off, *settings.services.off()}, more_topic_configs)
@@ -77,15 +94,13 @@ class OpenShards:
         catalog.topic_defaults = state.configs.topic_defaults
         state.configs.on_topic_defaults.append(catalog.resolve_topics)
         self.shared = SharedCatalog(catalog)
-        self.changes = Changes(self.shared, plan.shards)
-        try:
-            self.shared.take(self.store.read(0))
-        except CatalogUnavailableError as error:
-            raise StartError(str(error)) from error
+        self.shared.on_started = place.started
+        self.changes = Changes(self.shared, place.layout)
+        self.shared.take(news)
         self.common_timers = Timers()
         """Of what is changed in the shared catalog when its time has come."""
         self.common = Common(
-            state, self.changes, self.live, table, self.clock, self.common_timers, OsFileSystem(plan.folder),
+            state, self.changes, self.live, table, self.clock, self.common_timers, OsFileSystem(place.secrets),
             os.urandom, logger, off,
         )  # fmt: skip
         for feature in self.common.features():
@@ -94,53 +109,67 @@ class OpenShards:
         self._follower.bind(self.common)
         self.shared.on_restore = self._follower.restoring
         self.hold = HoldService(settings.hold)
-        self.owners = ShardOwners(self.shared, members, plan.worker, plan.shards)
-        self.wanted = WantedTopics(plan.shards)
-        self.file_systems: dict[int, OsFileSystem] = {}
+        self.owners = ShardOwners(self.shared, place.members, place.owners, place.me, place.layout, place.is_cluster)
+        self.wanted = WantedTopics(place.shards)
+        self.files: dict[int, ShardFiles] = {}
         self.nodes: dict[int, Node] = {}
         """Those that are open. The first stays."""
         self._asking = asking
         self._undo: dict[int, list[Callable[[], object]]] = {}
         self._make = partial(
             Node, settings=settings, clock=self.clock, random_bytes=os.urandom, off=off,
-            more_topic_configs=more_topic_configs, storage=shard_storage(settings, plan.shards, len(members)),
-            common=self.common,
+            more_topic_configs=more_topic_configs, common=self.common,
         )  # fmt: skip
+        self._threads = ThreadPoolExecutor(AT_ONCE, "halfmoon-shards")
+        on_stop(self._threads.shutdown)
         on_stop(self._close_all)
-        for number in plan.owned():
-            self.open(number)
-        first = next(iter(self.nodes))
-        self.front = Front(
-            self.shared, self.changes, [node.kernel for node in self.nodes.values()], self._shard(first), plan.shards,
-            self.clock, os.urandom,
-        )  # fmt: skip
-        self.front.apply({*catalog.by_number, *self._known_to_shards()})
 
-    def open(self, number: int) -> Node:
-        """Recover a shard. Nothing runs it yet, and nobody is told of it. Raises StartError."""
+    async def open_first(self) -> None:
+        """Those that this process begins with. Raises StartError, LeaseLostError."""
+        for number in self.place.begins_with:
+            await self.open(number)
+        self.front = Front(
+            self.shared, self.changes, [node.kernel for node in self.nodes.values()], self._shard(self.first),
+            self.place.layout, self.clock, os.urandom,
+        )  # fmt: skip
+        self.front.apply({*self.shared.catalog.by_number, *self._known_to_shards()})
+
+    async def open(self, number: int) -> Node:
+        """Recover a shard, in a thread. Nothing runs it yet, and nobody is told of it. Raises StartError,
+        LeaseLostError."""
         on_stop = self._undo.setdefault(number, []).append
-        fs = self.file_systems[number] = OsFileSystem(self.plan.shard_folder(number))
-        fs.lock()
-        on_stop(fs.unlock)
-        node = self._make(fs, shard=self._shard(number))
-        node.transactions.use(TransactionShards(number, self.plan.shards, self.shared, self._asking))
-        open_node(node, fs, on_stop)
+        files = self.files[number] = await self.place.files(number)
+        on_stop(files.close)
+        node = self._make(files.fs, shard=self._shard(number), storage=files.storage)
+        node.transactions.use(TransactionShards(number, self.place.layout, self.shared, self._asking))
+        await self._in_thread(partial(open_node, node, files.root))
+        # What closes it waits for the disk, or for the others' answers: no request of another shard is to.
+        on_stop(partial(self._in_thread, node.close))
         self.nodes[number] = node
         check_version(self.shared, node.kernel.catalog)
         return node
 
+    async def _in_thread(self, work: Callable[[], object]) -> None:
+        """In one of their own: who waits there may need what the loop's other threads do."""
+        await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
     async def close(self, number: int) -> None:
         """Nothing runs it any more."""
         self.nodes.pop(number, None)
-        await undo(self._undo.pop(number))
-        self.file_systems.pop(number, None)  # a folder that cannot be used has none
+        await undo(self._undo.pop(number, []))
+        self.files.pop(number, None)  # a folder that cannot be used has none
 
     async def _close_all(self) -> None:
         for number in reversed(list(self._undo)):
             await self.close(number)
 
+    @property
+    def first(self) -> int:
+        """The shard that stays."""
+        return self.place.begins_with[0]
+
     def _shard(self, number: int) -> Shard:
-        return Shard(number, self.identity, self.owners, self.hold, self.live, self.wanted, self.plan.shards)
+        return Shard(number, self.identity, self.owners, self.hold, self.live, self.wanted, self.place.shards)
 
     def _known_to_shards(self) -> set[int]:
         return {number for node in self.nodes.values() for number in node.kernel.catalog.by_number}
@@ -148,13 +177,14 @@ class OpenShards:
     def started(self, unset_configs: Collection[str], more: Callable[[], object]) -> None:
         """The first change of this process: which generations its shards have; what was set at run time holds."""
         for number in self.nodes:
-            self.began(number)
+            if self.place.owns(number):
+                self.began(number)
         self.common.dynamic_configs.opened(unset_configs)
         more()
 
     def began(self, number: int) -> None:
         """In a change: a shard has begun a generation in this process."""
-        self.changes.append_control(control.ShardStarted(number, self.nodes[number].kernel.generation))
+        self.changes.append_control(control.ShardStarted(number, self.nodes[number].kernel.generation, self.place.me))
 
     def every_node(self, call: Callable[[Node], object]) -> Callable[[], None]:
         return partial(_each, self.nodes, call)

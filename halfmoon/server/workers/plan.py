@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -44,7 +43,7 @@ class Plan(msgspec.Struct, frozen=True):
         """The shards of this worker."""
         return [shard for shard in range(self.shards) if owner_of(shard, self.workers) == self.worker]
 
-    def owners(self) -> Sequence[int]:
+    def owners(self) -> list[int]:
         """By shard, which worker has it."""
         return [owner_of(shard, self.workers) for shard in range(self.shards)]
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from halfmoon.cluster.placement import coordinator_of
+from halfmoon.cluster.placement import Layout
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.server.plugin_host import Batches, Host
@@ -45,13 +45,13 @@ class ShardHost(Host):
 class FrontHost(Host):
     """Of the process."""
 
-    def __init__(self, front: Front, hosts: Mapping[int, ShardHost], shards: int, data_dir: Path) -> None:
-        """`hosts`: by shard, as they are at each moment; the first stays. `shards`: how many there are in all."""
+    def __init__(self, front: Front, hosts: Mapping[int, ShardHost], layout: Layout, data_dir: Path) -> None:
+        """`hosts`: by shard, as they are at each moment; the first stays."""
         first = next(iter(hosts.values()))
         super().__init__(first.node, data_dir)
         self._front = front
         self._hosts = hosts
-        self._shards = shards
+        self._layout = layout
         self._first = first
         self.counts = first.counts
 
@@ -103,7 +103,7 @@ class FrontHost(Host):
         return any(host.is_scheduled(topic, partition, offset) for host in self._hosts.values())
 
     def was_nacked(self, group: str, topic: str, partition: int, offset: int) -> bool:
-        host = self._hosts.get(coordinator_of(group, self._shards))
+        host = self._hosts.get(self._layout.coordinator_of(group))
         return host is not None and host.was_nacked(group, topic, partition, offset)
 
     def invalidate_verdicts(self) -> None:

@@ -28,7 +28,7 @@ from halfmoon.cluster.messages import (
     QueueEndsFound,
     ReadProgress,
 )
-from halfmoon.cluster.placement import coordinator_of
+from halfmoon.cluster.placement import Layout
 from halfmoon.cluster.shared import SharedCatalog
 from halfmoon.core.catalog.topics import Topic
 from halfmoon.errors import BrokerError, Fault
@@ -47,14 +47,14 @@ Timer = Callable[[float, Callable[[], None]], object]
 class RocketmqGroups:
     """See adapters/rocketmq/shards.Coordinators."""
 
-    def __init__(self, number: int, shards: int, asking: Asking) -> None:
-        """`number`: of the shard that asks; `shards`: how many there are in all."""
+    def __init__(self, number: int, layout: Layout, asking: Asking) -> None:
+        """`number`: of the shard that asks."""
         self._number = number
-        self._shards = shards
+        self._layout = layout
         self._asking = asking
 
     def is_here(self, group: str) -> bool:
-        return coordinator_of(group, self._shards) == self._number
+        return self._layout.coordinator_of(group) == self._number
 
     def commit(
         self, group: str, offsets: Offsets, told: Callable[[BrokerError | None], None], *, reset: bool = False
@@ -88,11 +88,11 @@ class RocketmqGroups:
         def all_told(answers: Sequence[GroupsFound] | BrokerError) -> None:
             told(answers if isinstance(answers, BrokerError) else [name for each in answers for name in each.groups])
 
-        questions = dict.fromkeys(range(self._shards), GroupsConsuming(topic.number))
+        questions = dict.fromkeys(range(self._layout.shards), GroupsConsuming(topic.number))
         _ask_all(self._asking, questions, GroupsFound, all_told)
 
     def _ask(self, group: str, question: Question, answered: Callable[[object], None]) -> None:
-        self._asking.ask(coordinator_of(group, self._shards), question, answered)
+        self._asking.ask(self._layout.coordinator_of(group), question, answered)
 
 
 class RocketmqProducers:

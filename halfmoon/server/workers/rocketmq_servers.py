@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from halfmoon.adapters.rocketmq.coordinating import Coordinating
 from halfmoon.adapters.rocketmq.server import Server
 from halfmoon.adapters.rocketmq.shards import Shards
-from halfmoon.cluster.placement import id_beginning_in
+from halfmoon.cluster.placement import Layout, id_beginning_in
+from halfmoon.schema.durability import DURABILITY, OBJECT
 from halfmoon.server.workers.deletions import Deletions
 from halfmoon.server.workers.rocketmq_answers import rocketmq_answers
 from halfmoon.server.workers.rocketmq_asking import RocketmqGroups, RocketmqMessages, RocketmqProducers
@@ -49,15 +50,12 @@ class RocketmqServers:
     ) -> None:
         """`asking`: the shards of all processes. `given`: as of Listener. Raises StartError."""
         self._loop = loop = asyncio.get_running_loop()
-        self._plan = plan = shards.plan
+        self._place = place = shards.place
         self._settings, self._listener, self._shards, self._plugins = settings, listener, shards, plugins
         self._asking, self._access, self._turns, self._given = asking, access, turns, given
         self._coordinating = partial(Coordinating, in_thread=in_thread, soon=loop.call_soon)
-        host = "" if listener.advertise is None else listener.advertise.host
-        self._brokers = RocketmqBrokers(
-            shards.shared, listener.broker_name, {shard: (host, port) for shard, port in enumerate(plan.rocketmq)}
-        )
-        deletions = Deletions(shards.front.administration, plan.shards, asking)
+        self._brokers = RocketmqBrokers(shards.shared, listener.broker_name, place.rocketmq_addresses())
+        deletions = Deletions(shards.front.administration, place.shards, asking)
         self._changes = CatalogChanges(driver, shards.changes, shards.front, deletions)
         self.of: dict[int, Server] = {}
         """By shard."""
@@ -66,13 +64,14 @@ class RocketmqServers:
 
     def add(self, shard: int) -> None:
         """A shard of this process, of which the first stays."""
-        shards, plan, listener, asking = self._shards.shared, self._plan, self._listener, self._asking
+        shards, place, listener, asking = self._shards.shared, self._place, self._listener, self._asking
         node = self._shards.nodes[shard]
-        groups = RocketmqGroups(shard, plan.shards, asking)
+        groups = RocketmqGroups(shard, place.layout, asking)
         messages = RocketmqMessages(shards.placements, asking, self._loop.call_later)
-        producers = RocketmqProducers(shard, plan.shards, asking, listener.broker_name, shards)
-        new_id = partial(_new_topic_id, shard, plan.shards)
-        others = Shards(plan.shards, self._brokers, groups, messages, producers, self._changes, new_id)
+        producers = RocketmqProducers(shard, place.shards, asking, listener.broker_name, shards)
+        new_id = partial(_new_topic_id, shard, place.layout)
+        configs = {} if place.layout.is_fast(shard) else {DURABILITY: OBJECT}
+        others = Shards(place.shards, self._brokers, groups, messages, producers, self._changes, new_id, configs)
         server = self.of[shard] = Server(
             node.kernel, node.services, self._settings, listener_of(listener, shard), self._plugins.allocators,
             self._plugins.filters, self._loop, access=self._access, turns=self._turns, shards=others,
@@ -86,21 +85,23 @@ class RocketmqServers:
 
     async def start(self) -> None:
         """Raises OSError."""
-        for number in self.of:
+        for number in filter(self._place.owns, self.of):
             await self.open(number)
         first = next(iter(self.of.values()))
-        await first.start_names(self._listener.namesrv._replace(port=self._plan.namesrv))
+        await first.start_names(self._place.namesrv_bind())
 
     async def open(self, shard: int) -> None:
         """Its clients may come. Raises OSError."""
-        await self.of[shard].start(self._listener.bind._replace(port=self._plan.rocketmq[shard]))
+        await self.of[shard].start(self._place.rocketmq_bind(shard))
 
     async def remove(self, shard: int) -> None:
-        await self.of.pop(shard).stop()
+        server = self.of.pop(shard, None)
+        if server is not None:
+            await server.stop()
 
     async def stop(self) -> None:
         await asyncio.gather(*(server.stop() for server in self.of.values()))
 
 
-def _new_topic_id(shard: int, shards: int) -> bytes:
-    return id_beginning_in(shard, os.urandom(16), shards)
+def _new_topic_id(shard: int, layout: Layout) -> bytes:
+    return id_beginning_in(shard, os.urandom(16), layout)

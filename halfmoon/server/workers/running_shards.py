@@ -59,7 +59,7 @@ class RunningShards:
         self._hosts: dict[int, ShardHost] = {}
         # Of all workers together no more than of one process: a compaction takes a core, and memory for its keys.
         rate = settings.log.cleaner.bytes_per_second
-        self._cleaner_rate = rate and max(1, rate // shards.plan.workers)
+        self._cleaner_rate = rate and max(1, rate // shards.place.here)
         self._one_by_one = threading.Lock()
 
     async def start(self, unset_configs: Collection[str], make: Callable[[], object]) -> None:
@@ -76,9 +76,9 @@ class RunningShards:
         front.administration.use(front.features.all)
         deadlines.start()
         on_stop(deadlines.stop)
-        self.ticker = next(iter(self._running.values())).ticker
+        self.ticker = self._running[shards.first].ticker
         self.ticker.every(self._settings.hold.check_interval_ms / 1000, shards.hold.check)
-        self.host = FrontHost(front, self._hosts, shards.plan.shards, shards.plan.path)
+        self.host = FrontHost(front, self._hosts, shards.place.layout, shards.place.folder)
         plugins.attach(self.host)
         plugins.guard.runs_here()
         on_stop(plugins.stopping)
@@ -93,9 +93,10 @@ class RunningShards:
     def _run(self, number: int) -> None:
         """Raises StartError."""
         shards = self._shards
-        node, fs = shards.nodes[number], shards.file_systems[number]
-        host = self._hosts[number] = ShardHost(node, fs.root, shards.wanted, self._counts)
-        cleaning = CleaningProcess(fs.root, self._cleaner_rate, self._one_by_one)
+        node, files = shards.nodes[number], shards.files[number]
+        host = self._hosts[number] = ShardHost(node, files.root, shards.wanted, self._counts)
+        is_whole = files.is_whole
+        cleaning = CleaningProcess(files.root, self._cleaner_rate, self._one_by_one) if is_whole else None
         plugins = load_plugins(self._settings, BUILT_IN)
         on_stop = self._undo.setdefault(number, []).append
         loop = asyncio.get_running_loop()
@@ -105,17 +106,21 @@ class RunningShards:
         """Raises StartError."""
         self._running[number].follow(self._unfollow.setdefault(number, []).append)
 
-    async def add(self, number: int) -> None:
-        """A shard that was opened runs from now on. Raises StartError, CatalogUnavailableError."""
-        await self._driver.change(partial(self._shards.began, number))
+    def add(self, number: int) -> None:
+        """A shard that was opened runs from now on. Raises StartError."""
         self._run(number)
         self._follow(number)
+
+    async def announce(self, number: int) -> None:
+        """All processes are told that it is this one's. Raises CatalogUnavailableError."""
+        await self._driver.change(partial(self._shards.began, number))
 
     async def remove(self, number: int) -> None:
         """It runs no more. Not the first."""
         await undo(self._unfollow.pop(number, []))
         await undo(self._undo.pop(number, []))
-        del self._running[number], self._hosts[number]
+        self._running.pop(number, None)
+        self._hosts.pop(number, None)
 
     async def _stop_all(self) -> None:
         for number in reversed(list(self._undo)):

@@ -55,7 +55,8 @@ class JoinedShares:
         node.services.add(self._shards)
 
     def remove(self, node: Node) -> None:
-        self._deliveries.remove(node.shares.delivery)
+        if node.shares.delivery in self._deliveries:
+            self._deliveries.remove(node.shares.delivery)
 
     def _gone(self, group: str, member: str) -> None:
         # Whoever cannot be reached now releases it when the connection ends, or its lock.

@@ -21,7 +21,7 @@ from halfmoon.cluster.messages import (
     TransactionJoined,
     TransactionsDoubted,
 )
-from halfmoon.cluster.placement import coordinator_of
+from halfmoon.cluster.placement import Layout
 from halfmoon.cluster.shared import SharedCatalog
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.shards import OWN_TOPICS
@@ -35,15 +35,15 @@ Answer = Callable[[Any, Told], None]
 class TransactionShards:
     """See services/transactions/others.OtherShards."""
 
-    def __init__(self, number: int, shards: int, shared: SharedCatalog, asking: Asking) -> None:
-        """`number`: of the shard that asks; `shards`: how many there are in all."""
+    def __init__(self, number: int, layout: Layout, shared: SharedCatalog, asking: Asking) -> None:
+        """`number`: of the shard that asks."""
         self.number = number
-        self._shards = shards
+        self._layout = layout
         self._shared = shared
         self._asking = asking
 
     def coordinator_of(self, name: str) -> int:
-        return coordinator_of(name, self._shards)
+        return self._layout.coordinator_of(name)
 
     def shard_of(self, number: int, index: int) -> int:
         if number >= OWN_TOPICS:
@@ -72,7 +72,7 @@ class TransactionShards:
             else:
                 told(refused(answer) or _misunderstood(answer))
 
-        if 0 <= shard < self._shards:
+        if 0 <= shard < self._layout.shards:
             self._asking.ask(shard, DoubtTransactions([astuple(each) for each in asked]), answered)
         else:  # a producer id that no shard has given
             told([Outcome.ABORTED] * len(asked))

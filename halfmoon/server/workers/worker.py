@@ -23,7 +23,6 @@ from halfmoon.cluster.messages import CatalogChanged
 from halfmoon.cluster.receiving import PROCESS, Inbox
 from halfmoon.config.security_settings import takes_tokens
 from halfmoon.config.units import Address
-from halfmoon.core.catalog.owners import OtherNode
 from halfmoon.hooks.plugins import Plugins, load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.schema.readable_topics import AUDIT_TOPIC
@@ -31,7 +30,7 @@ from halfmoon.server import authorizing, first_user
 from halfmoon.server.app import kafka_api
 from halfmoon.server.assembly import internal_topics
 from halfmoon.server.auditing import TURN_S, Auditing
-from halfmoon.server.descriptors import HELD_BACK, raise_limit
+from halfmoon.server.descriptors import raise_limit
 from halfmoon.server.loop_lag import LoopLag
 from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.needs import check_needs
@@ -41,6 +40,7 @@ from halfmoon.server.services import Services as PluginServices
 from halfmoon.server.tls_files import LOOK_S, TlsFiles
 from halfmoon.server.workers import transactions
 from halfmoon.server.workers.asking_all import message_answers
+from halfmoon.server.workers.audit_lines import AuditLines
 from halfmoon.server.workers.catalog import SharedCatalogDriver
 from halfmoon.server.workers.catalog_news import CatalogNews
 from halfmoon.server.workers.deletions import deletion_answers
@@ -50,9 +50,8 @@ from halfmoon.server.workers.hearing import hearing_answers
 from halfmoon.server.workers.homes import LocalShards
 from halfmoon.server.workers.links import Links
 from halfmoon.server.workers.monitoring import WorkersMonitoring
-from halfmoon.server.workers.open_shards import OpenShards
+from halfmoon.server.workers.open_shards import OpenShards, read_all
 from halfmoon.server.workers.quota_news import EVERY_S, QuotaNews
-from halfmoon.server.workers.routes import SocketRoutes
 from halfmoon.server.workers.running_shards import RunningShards
 from halfmoon.server.workers.shares import JoinedShares, finder, share_answers
 from halfmoon.server.workers.tasks import in_thread
@@ -67,7 +66,7 @@ if TYPE_CHECKING:
     from halfmoon.config.listener_settings import RocketmqListener
     from halfmoon.config.settings import Settings
     from halfmoon.server.access_tokens import AccessTokens
-    from halfmoon.server.workers.plan import Plan
+    from halfmoon.server.workers.place import Place
     from halfmoon.server.workers.rocketmq_servers import RocketmqServers
 
 logger = logging.getLogger("halfmoon.server")
@@ -81,7 +80,7 @@ class Worker:
     def __init__(
         self,
         settings: Settings,
-        plan: Plan,
+        place: Place,
         *,
         unset_configs: Collection[str] = (),
         environment: Mapping[str, str] | None = None,
@@ -92,12 +91,12 @@ class Worker:
         """`admin`: the administrator's socket, which all workers listen on. `listening`: sockets that listen at this
         worker's own addresses. `on_lost`: this process knows something that the others do not, and must end."""
         self.settings = settings
-        self.plan = plan
+        self.place = place
         self._unset_configs = unset_configs
         self._environment = environment or {}
         self._on_lost = on_lost
         self._undo: list[Callable[[], object]] = []
-        self._doors = Doors(settings, plan, admin, listening or {}, self._undo.append)
+        self._doors = Doors(settings, place, admin, listening or {}, self._undo.append)
         self.turns = Turns()
         self._http_tls: Tls | None = None
         self.tls_files = TlsFiles(self._all_tls)
@@ -106,6 +105,8 @@ class Worker:
         self._rocketmq: RocketmqServers | None = None
         self.access: Access | None = None
         self._inboxes: dict[int, Inbox] = {}
+        self.more_problems: Callable[[], Sequence[str]] = tuple
+        """What else is wrong, a sentence each."""
 
     async def start(self) -> None:
         """Raises HalfmoonError (StartError mostly) with everything undone."""
@@ -124,7 +125,7 @@ class Worker:
     # -- opening -------------------------------------------------------------------------------------------------------
 
     async def _open(self) -> None:
-        settings, plan, on_stop = self.settings, self.plan, self._undo.append
+        settings, place, on_stop = self.settings, self.place, self._undo.append
         loop = asyncio.get_running_loop()
         self.turns = turns = loop.turns if isinstance(loop, MeasuredLoop) else Turns()
         turns.paused = True
@@ -133,17 +134,18 @@ class Worker:
         on = {plugin.name for plugin in self.plugins.infos if plugin.enabled}
         check_needs(settings, on)
         off = [name for name in OF_PLUGINS if name not in on]
-        routes = SocketRoutes(loop, plan.worker, [plan.link(worker) for worker in range(plan.workers)])
         self.links = Links(
-            loop, plan.worker, range(plan.workers), routes, plan.owners(), self._inboxes,
+            loop, place.me, place.members, place.routes(loop), place.owners, self._inboxes,
             lambda process: self.news.connected(process),
         )  # fmt: skip
+        store, news = await asyncio.to_thread(read_all, place)
         self.shards = shards = OpenShards(
-            settings, plan, self._members(), off, self.plugins.topic_configs, self.links, on_stop
+            settings, place, store, news, off, self.plugins.topic_configs, self.links, on_stop
         )  # fmt: skip
-        next(iter(shards.file_systems.values())).held_back.hold(HELD_BACK)
+        await shards.open_first()
+        self._audit_lines = AuditLines(shards.nodes, place.owns)
         self.driver = SharedCatalogDriver(
-            shards.store, shards.shared, shards.changes, shards.front.apply, self._on_lost
+            shards.store, shards.shared, shards.changes, shards.front.apply, self._on_lost, insists=place.is_cluster
         )  # fmt: skip
         on_stop(self.driver.stop)
         self.news = CatalogNews(shards.shared, self.driver, self.links, self._on_lost)
@@ -160,8 +162,7 @@ class Worker:
         self.answering = self._answering_services()
         self.access = self._authorize()
         if shards.common.audit is not None:
-            first = next(iter(shards.nodes.values()))
-            self.auditing = Auditing(shards.common.audit, first.audit_topic, settings, self.access)
+            self.auditing = Auditing(shards.common.audit, self._audit_lines, settings, self.access)
             on_stop(partial(asyncio.to_thread, self.auditing.stop))
             self.ticker.every(TURN_S, self.auditing.turn)
         if takes_tokens(settings.listeners):
@@ -195,29 +196,28 @@ class Worker:
     def rocketmqs(self) -> Sequence[RocketmqServer]:
         return [] if self._rocketmq is None else list(self._rocketmq.of.values())
 
-    def _members(self) -> list[OtherNode]:
-        """All processes, as clients of the first listener reach them."""
-        plan, kafka = self.plan, self.settings.listeners.kafka
-        host = (kafka.advertise or kafka.bind).host
-        ports = plan.kafka[kafka.name]
-        return [OtherNode(plan.node_id(worker), (host, ports[worker]), "", (host, 0)) for worker in range(plan.workers)]
-
     def _join_shards(self) -> None:
         """What the shards have in common, and what they answer each other."""
-        plan, shards = self.plan, self.shards
-        all_shards = AllShards(self.links, plan.shards, shards.nodes.keys(), finder(shards.shared))
+        place, shards = self.place, self.shards
+        all_shards = AllShards(self.links, place.shards, shards.nodes.keys(), finder(shards.shared))
         self._shares = JoinedShares(all_shards, self.settings.groups.share.max_sessions)
         for number in shards.nodes:
             self._join(number)
         self._homes = LocalShards(
-            shards.front, shards.nodes, plan.shards, self.news.change, self.links, self._heard_by_all()
+            shards.front,
+            shards.nodes,
+            place.layout,
+            self.news.change,
+            self.links,
+            self._heard_by_all(),
+            place.confirm,
         )
         self.monitoring = WorkersMonitoring(self, self.links)
-        self._quota_news = QuotaNews(shards.common.quotas, self.links, shards.clock, plan.worker)
+        self._quota_news = QuotaNews(shards.common.quotas, self.links, shards.clock, place.me)
         self._inboxes[PROCESS] = inbox = Inbox(
             {CatalogChanged: self.news.heard}, self.monitoring.answers(), self._quota_news.answers()
         )
-        self.answer = inbox.answer
+        self.answer, self.answer_also = inbox.answer, inbox.add
 
     def _join(self, number: int) -> None:
         node, soon = self.shards.nodes[number], asyncio.get_running_loop().call_soon
@@ -228,47 +228,53 @@ class Worker:
         )  # fmt: skip
 
     async def open_shard(self, number: int) -> None:
-        """A shard that another process had is this one's from now on. Raises StartError, CatalogUnavailableError."""
-        shards = self.shards
-        node = shards.open(number)
-        self._join(number)
-        await self.running.add(number)
-        node.services.add(self._authorization)
-        if self._rocketmq is not None:
-            self._rocketmq.add(number)
-            self._inboxes[number].add(self._rocketmq.answers(number))
-        shards.front.add(node.kernel)
-        self._homes.add(number, node)
-        self._owned_by(number, self.plan.worker)
-        if self._rocketmq is not None:
-            await self._rocketmq.open(number)
+        """A shard that another process had is this one's from now on. Raises StartError, CatalogUnavailableError,
+        OSError; then it is closed again."""
+        await self.driver.catch_up()  # whoever had it may have told it of more than is known here
+        try:
+            node = await self.shards.open(number)
+            self._join(number)
+            self.running.add(number)
+            node.services.add(self._authorization)
+            if self._rocketmq is not None:
+                self._rocketmq.add(number)
+                self._inboxes[number].add(self._rocketmq.answers(number))
+            self.shards.front.add(node.kernel)
+            self._homes.add(number, node)
+            # Last: whoever believes that it is here finds it.
+            await self.running.announce(number)
+            self.place.owners[number] = self.place.me
+            if self._rocketmq is not None:
+                await self._rocketmq.open(number)
+        except BaseException:
+            await self.close_shard(number, -1)
+            raise
 
     async def close_shard(self, number: int, process: int) -> None:
-        """A shard that this process has goes to another one. Not the first."""
+        """A shard that this process has goes to another one (−1: nobody knows to which). Not the first."""
         shards = self.shards
-        node = shards.nodes[number]
-        self._owned_by(number, process)
+        node = shards.nodes.get(number)
+        self.place.owners[number] = process
         self._homes.remove(number)
-        shards.front.remove(node.kernel)
-        del self._inboxes[number]
+        self._inboxes.pop(number, None)
+        if node is not None:
+            shards.front.remove(node.kernel)
         if self._rocketmq is not None:
             await self._rocketmq.remove(number)
-        self._shares.remove(node)
+        if node is not None:
+            self._shares.remove(node)
+            self._audit_lines.closing(node)
         await self.running.remove(number)
         await shards.close(number)
-
-    def _owned_by(self, number: int, process: int) -> None:
-        self.links.moved(number, process)
-        self.shards.owners.moved(number, process)
 
     def _answering_services(self) -> Services:
         """What requests are answered with that are about no shard."""
         shards = self.shards
-        first = next(iter(shards.nodes.values()))
+        first = shards.nodes[shards.first]
         found = Services(first.services)
         found.add(ShownEntries())
         front = shards.front
-        found.add(OfferedTopics(front.catalog, front.administration, internal_topics(first.off), self.plan.shards))
+        found.add(OfferedTopics(front.catalog, front.administration, internal_topics(first.off), self.place.shards))
         if self.plugins.fetch_filters:
             found.add(leaving_out(self.plugins))
         return found
@@ -281,7 +287,7 @@ class Worker:
         if audit is not None and self.settings.security.audits_to_topic(listeners):
             if shards.front.catalog.topic(AUDIT_TOPIC) is None:
                 shards.front.administration.create_topic(AUDIT_TOPIC, configs=AUDIT_CONFIGS, internal=True)
-            audit.sinks = (next(iter(shards.nodes.values())).audit_topic,)
+            audit.sinks = (self._audit_lines,)
 
     def _authorize(self) -> Access | None:
         shards = self.shards
@@ -336,7 +342,8 @@ class Worker:
     @property
     def kafka_address(self) -> Address:
         kafka = self.settings.listeners.kafka
-        return Address((kafka.advertise or kafka.bind).host, self.plan.kafka[kafka.name][self.plan.worker])
+        host, port = self.place.kafka_addresses(kafka)[self.shards.identity.node_id]
+        return Address(host or kafka.bind.host, port)
 
     def _all_tls(self) -> list[Tls]:
         of_http = [] if self._http_tls is None else [self._http_tls]
@@ -368,7 +375,7 @@ class Worker:
         found = []
         for number, node in self.shards.nodes.items():
             found += [f"shard {number}: {problem}" for problem in node.health()]
-        return found + self.services.problems()
+        return [*found, *self.more_problems(), *self.services.problems()]
 
     def warnings(self) -> list[str]:
         """What somebody should know although everything works, a sentence each."""

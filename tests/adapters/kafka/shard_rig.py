@@ -12,7 +12,7 @@ from halfmoon.cluster.asking import Asking, Told
 from halfmoon.cluster.changes import Changes
 from halfmoon.cluster.messages import Question
 from halfmoon.cluster.owners import ShardOwners
-from halfmoon.cluster.placement import coordinator_of
+from halfmoon.cluster.placement import Layout, coordinator_of
 from halfmoon.cluster.shared import SharedCatalog, tell
 from halfmoon.config.settings import load_settings
 from halfmoon.core.catalog.catalog import Catalog
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from halfmoon.adapters.tcp.core import Core
 
 SHARDS = 4
+LAYOUT = Layout.of_workers(SHARDS)
 EVERYWHERE = frozenset(("heard",))
 """Topics whose batches all shards hear of."""
 HERE = (0, 2)
@@ -73,20 +74,32 @@ class ShardRig:
         catalog = Catalog(settings, topic_configs((), (VIEW_CONFIGS,)))
         Sections(catalog)
         self.shared = SharedCatalog(catalog)
-        self.changes = Changes(self.shared, SHARDS)
+        self.changes = Changes(self.shared, LAYOUT)
         self.hold = HoldService(settings.hold)
         self.live = Live(settings)
-        self.owners = ShardOwners(self.shared, (ME, OTHER), process, SHARDS)
+        self.owned_by = [process if number in self.here else 1 - process for number in range(SHARDS)]
+        self.owners = ShardOwners(self.shared, {0: ME, 1: OTHER}, self.owned_by, process, LAYOUT)
         self.plugins = load_plugins(settings, BUILT_IN)
         self.nodes = {number: self._open(number) for number in self.here}
         kernels = [node.kernel for node in self.nodes.values()]
         first = self.here[0]
         self.front = Front(
-            self.shared, self.changes, kernels, self.shard(first), SHARDS, self.clock, random.Random(3).randbytes
+            self.shared,
+            self.changes,
+            kernels,
+            self.shard(first),
+            LAYOUT,
+            self.clock,
+            random.Random(3).randbytes,
         )
         self.change(self._started)
         self.homes = LocalShards(
-            self.front, self.nodes, SHARDS, lambda work, told: self.administer(work, told), self, EVERYWHERE
+            self.front,
+            self.nodes,
+            LAYOUT,
+            lambda work, told: self.administer(work, told),
+            self,
+            EVERYWHERE,
         )
         core: Core = self.front
         self.server = Server(core, self.nodes[first].services, settings, self.loop, homes=self.homes)  # type: ignore[arg-type]
@@ -94,13 +107,13 @@ class ShardRig:
 
     def lose(self, number: int) -> None:
         """A shard goes to another process."""
-        self.owners.moved(number, 1 - self.process)
+        self.owned_by[number] = 1 - self.process
         self.front.remove(self.nodes[number].kernel)
         self.homes.remove(number)
         self.turn()
 
     def get_back(self, number: int) -> None:
-        self.owners.moved(number, self.process)
+        self.owned_by[number] = self.process
         self.front.add(self.nodes[number].kernel)
         self.homes.add(number, self.nodes[number])
         self.turn()

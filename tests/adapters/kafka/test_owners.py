@@ -15,16 +15,22 @@ from test_api_02_list_offsets import asking, only
 from test_api_75_describe_topic_partitions import asking as describing
 
 from halfmoon.adapters.kafka.metadata_bytes import head_bytes, topic_bytes
+from halfmoon.adapters.kafka.protocol import CreateTopicsRequest
 from halfmoon.core.catalog.owners import Leader, OtherNode
 from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.errors import BrokerError, Fault, LeaseLostError
 
-NOT_LEADER = 6
+NOT_LEADER, NO_LEADER = 6, 5
+NOT_ENOUGH_REPLICAS, INVALID_FACTOR, INVALID_ASSIGNMENT = 19, 38, 39
 OTHER = OtherNode(9, ("other.example", 9_192), "broker-9", ("other.example", 10_912))
 
 
 class Shared:
     """This node owns partitions with an even index."""
+
+    has_replicas = False
+    nobody = False
+    """Nobody owns the others now."""
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
@@ -38,7 +44,10 @@ class Shared:
         return 10 + partition.index
 
     def leaders_of(self, topic: Topic) -> Sequence[Leader] | None:
-        return [Leader(self.owner_of(partition), self.epoch_of(partition)) for partition in topic.partitions]
+        found = [Leader(self.owner_of(partition), self.epoch_of(partition)) for partition in topic.partitions]
+        if self.nobody:
+            return [each if each.node_id == self.node_id else Leader(-1, each.epoch) for each in found]
+        return [each._replace(others=(OTHER.node_id,)) for each in found] if self.has_replicas else found
 
     def coordinator_of(self, name: str) -> OtherNode | None:
         if name == "nobody's":
@@ -190,3 +199,60 @@ def test_who_waits_for_a_log_that_another_node_writes_now_is_sent_there(rig: Rig
     rig.loop.run()
     client.feed(client.encode(0, 9, **producing((0, batch(b"later")))))
     assert [results(answer)[0][1] for answer in client.answers()] == [NOT_LEADER, NOT_LEADER]
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_metadata_says_that_nobody_leads_a_partition_now(rig: Rig, version: int) -> None:
+    rig.broker.owners.nobody = True
+    answer = rig.client().ask(3, version, topics=None if version else [], allow_auto_topic_creation=False)
+    me = rig.broker.node_id
+    found = [(p.error_code, p.leader_id, p.replica_nodes, p.isr_nodes) for p in answer.topics[0].partitions]
+    assert found == [(0, me, [me], [me]), (NO_LEADER, -1, [], []), (0, me, [me], [me])]
+    answer = rig.client().ask(75, 0, **describing("t", limit=3))
+    assert [(p.error_code, p.leader_id, p.replica_nodes) for p in answer.topics[0].partitions] == [
+        (0, me, [me]), (NO_LEADER, -1, []), (0, me, [me])
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_metadata_names_further_replicas(rig: Rig, version: int) -> None:
+    rig.broker.owners.has_replicas = True
+    answer = rig.client().ask(3, version, topics=None if version else [], allow_auto_topic_creation=False)
+    me, other = rig.broker.node_id, OTHER.node_id
+    found = [(p.leader_id, p.replica_nodes, p.isr_nodes) for p in answer.topics[0].partitions]
+    assert found[::2] == [(me, [me, other], [me, other])] * 2
+    answer = rig.client().ask(75, 0, **describing("t", limit=1))
+    assert [p.replica_nodes for p in answer.topics[0].partitions] == [[me, other]]
+
+
+def test_where_there_are_replicas_any_number_of_them_is_in_sync(rig: Rig) -> None:
+    topic = rig.broker.topic("t")
+    rig.broker.administration.alter_configs(topic, {"min.insync.replicas": "2"})
+
+    def produced() -> list[int]:
+        answer = rig.client().ask(0, 9, **producing((0, batch(b"v")), acks=-1))
+        return [row[1] for row in results(answer)]
+
+    assert produced() == [NOT_ENOUGH_REPLICAS]
+    rig.broker.owners.has_replicas = True
+    assert produced() == [0]
+
+
+@pytest.mark.parametrize(
+    ("factor", "assigned", "error", "told"),
+    [(3, [], 0, 3), (-1, [], 0, 1), (0, [], INVALID_FACTOR, -1), (-2, [], INVALID_FACTOR, -1),
+     (-1, [[1, 2], [2, 3]], 0, 2), (-1, [[1, 2], [2]], INVALID_ASSIGNMENT, -1), (-1, [[1, 1]], INVALID_ASSIGNMENT, -1)],
+)  # fmt: skip
+def test_where_there_are_replicas_topics_are_made_with_any_number_of_them(
+    rig: Rig, factor: int, assigned: list[list[int]], error: int, told: int
+) -> None:
+    rig.broker.owners.has_replicas = True
+    kind = CreateTopicsRequest.CreatableTopic
+    given = [
+        kind.CreatableReplicaAssignment(partition_index=index, broker_ids=ids) for index, ids in enumerate(assigned)
+    ]
+    topic = kind(
+        name="new", num_partitions=-1 if assigned else 1, replication_factor=factor, assignments=given, configs=[]
+    )
+    (found,) = rig.client().ask(19, 5, topics=[topic], timeout_ms=1_000, validate_only=False).topics
+    assert (found.error_code, found.replication_factor) == (error, told)

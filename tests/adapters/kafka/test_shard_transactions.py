@@ -12,6 +12,7 @@ from test_api_transactions import add, commit_offsets, end, init, produce, versi
 from two_processes import TwoProcesses
 
 from halfmoon.cluster.messages import EndTransaction
+from halfmoon.cluster.placement import Layout
 from halfmoon.core import checking
 from halfmoon.core.catalog.topics import Topic
 from halfmoon.core.records import walk
@@ -40,7 +41,7 @@ class Both(TwoProcesses):
             for rig in self.rigs:
                 rig.shared.epochs[number] = node.kernel.generation
             shared = self.rigs[self.at(number)].shared
-            node.transactions.use(TransactionShards(number, SHARDS, shared, self.questions))
+            node.transactions.use(TransactionShards(number, Layout.of_workers(SHARDS), shared, self.questions))
             self.questions.answers[number] |= answers(node)
         self.t = self.topic("t", SHARDS)
         self.clients = [self.client(process) for process in (0, 1)]

@@ -18,7 +18,7 @@ from halfmoon.adapters.rocketmq.shards import Administered, Shards
 from halfmoon.adapters.tcp.round_time import RoundTime
 from halfmoon.cluster.asking import Told
 from halfmoon.cluster.messages import Question
-from halfmoon.cluster.placement import id_beginning_in
+from halfmoon.cluster.placement import Layout, id_beginning_in
 from halfmoon.config.listener_settings import RocketmqListener
 from halfmoon.core.catalog.topics import Topic
 from halfmoon.errors import BrokerError, Fault
@@ -155,11 +155,11 @@ class Rig(ShardRig):
         shards = Shards(
             SHARDS,
             self.brokers,
-            RocketmqGroups(number, SHARDS, self.asking),
+            RocketmqGroups(number, Layout.of_workers(SHARDS), self.asking),
             RocketmqMessages(self.shared.placements, self.asking, self.loop.call_later),
             RocketmqProducers(number, SHARDS, self.asking, listener.broker_name, self.shared),
             self.catalog_changes,
-            lambda: id_beginning_in(number, os.urandom(16), SHARDS),
+            lambda: id_beginning_in(number, os.urandom(16), Layout.of_workers(SHARDS)),
         )
         server = Server(
             core, node.services, self.settings, listener_of(listener, number), self.plugins.allocators,

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections import Counter
 
 from halfmoon.adapters.rocketmq.names import from_rocketmq
-from halfmoon.cluster.placement import SHARDS, place_named
+from halfmoon.cluster.placement import SHARDS, Layout, place_named
 from halfmoon.kafka_wire.messages import REQUESTS
 from halfmoon.testing import Broker
-from halfmoon.testing.admin_socket import AdminSocket
 from tests.several_workers import METADATA, WORKERS
 
 ONE_BROKER = "halfmoon"
@@ -45,11 +44,11 @@ class Places:
         if found is None:
             name = from_rocketmq(topic)
             wanted = [REQUESTS[METADATA].MetadataRequestTopic(name=name)]
-            asked = AdminSocket(self._broker.data_dir).ask(METADATA, topics=wanted, allow_auto_topic_creation=False)
+            asked = self._broker.administrators[0].ask(METADATA, topics=wanted, allow_auto_topic_creation=False)
             (told,) = asked.topics
             ids = Counter[int]()
             found = self._known[topic] = []
-            for shard in place_named(name, told.topic_id.bytes, 0, 4 * SHARDS, SHARDS):
+            for shard in place_named(name, told.topic_id.bytes, 0, 4 * SHARDS, Layout.of_workers(SHARDS)):
                 found.append((f"shard-{shard:02}", ids[shard]))
                 ids[shard] += 1
         return found

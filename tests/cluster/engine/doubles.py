@@ -206,11 +206,11 @@ class MemoryDatabase:
 
     # -- leases ----------------------------------------------------------------------------------------------------
 
-    async def register(self, number: int, host: str, port: int, rack: str) -> int:
+    async def register(self, number: int, host: str, port: int, rack: str, doors: str = "") -> int:
         self._incarnations += 1
         incarnation = self._incarnations
         now_s = self._now_s()
-        node = Node(incarnation, number, host, port, rack, alive=True, draining=False)
+        node = Node(incarnation, number, host, port, rack, alive=True, draining=False, doors=doors)
         self._nodes[incarnation] = _Node(node, now_s + LEASE_S, now_s)
         return incarnation
 
@@ -218,11 +218,11 @@ class MemoryDatabase:
         found = self._nodes.get(incarnation)
         if found is None:
             raise LeaseLostError(f"incarnation {incarnation} is not in the database any more")
-        found.lease_until_s = self._now_s() + LEASE_S
+        found.lease_until_s, found.has_lock = self._now_s() + LEASE_S, True
         return [shard.head for shard in self.shards.values() if shard.head.owner == incarnation]
 
     def die(self, incarnation: int) -> None:
-        """Its process ends, and with it the session that has the lock."""
+        """The session ends that has its lock, as with its process."""
         self._nodes[incarnation].has_lock = False
 
     def _lives(self, incarnation: int | None) -> bool:
@@ -244,14 +244,28 @@ class MemoryDatabase:
         return self._own(shard, incarnation)
 
     async def hand_over(self, shard: int, epoch: int, incarnation: int) -> Head | None:
-        if self.shards[shard].head.epoch != epoch or not self._lives(incarnation):
+        found = self.shards[shard]
+        if found.head.epoch != epoch or not self._lives(incarnation):
             return None
+        found.head = found.head._replace(wanted=None)
         return self._own(shard, incarnation)
 
     def _own(self, shard: int, incarnation: int) -> Head:
         found = self.shards[shard]
         found.head = found.head._replace(epoch=found.head.epoch + 1, owner=incarnation)
         return found.head
+
+    async def want(self, shard: int, number: int | None) -> bool:
+        if shard not in self.shards:
+            return False
+        self.shards[shard].head = self.shards[shard].head._replace(wanted=number)
+        return True
+
+    async def drain(self, number: int, draining: bool) -> bool:
+        found = [one for key, one in self._nodes.items() if one.node.number == number and self._lives(key)]
+        for one in found:
+            one.node = one.node._replace(draining=draining)
+        return bool(found)
 
     async def leave(self, incarnation: int) -> None:
         self._nodes[incarnation].lease_until_s = self._now_s()

@@ -12,12 +12,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from halfmoon.cluster.engine.backing import Backing
+from halfmoon.cluster.engine.cached_files import CachedFiles
 from halfmoon.cluster.engine.committing import ObjectCommitter, RowCommitter
 from halfmoon.cluster.engine.database import Commit
 from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability, Piece
 from halfmoon.cluster.engine.storage import ShardStorage
 from halfmoon.config.settings import Settings, load_settings
 from halfmoon.core.storage.files import FileSystem
+from halfmoon.core.storage.local import read_memory
 from halfmoon.core.storage.storage import MakeStorage
 from tests.cluster.engine.doubles import MemoryDatabase, MemoryStore
 
@@ -85,7 +87,7 @@ class OneShard:
         self.backing = Backing(
             self._loop, self.database, self.store, committer, contents, lambda path: f"s/{path}-{next(self._numbers)}"
         )
-        return ShardStorage(fs, settings, self.backing)
+        return ShardStorage(CachedFiles(fs, self.backing), settings, self.backing, read_memory(settings, 1, 1))
 
     @staticmethod
     def settings(**log: Any) -> Settings:

@@ -237,11 +237,11 @@ def test_an_epoch_is_raised_with_each_owner(run: Any) -> None:
 
 def test_nodes_are_told_with_whether_they_live(run: Any) -> None:
     async def play(database: LogDatabase) -> None:
-        one = await database.register(1, "a", 7, "rack-1")
+        one = await database.register(1, "a", 7, "rack-1", "a's doors")
         two = await database.register(2, "b", 8, "")
         assert [tuple(node) for node in await database.nodes()] == [
-            (one, 1, "a", 7, "rack-1", True, False),
-            (two, 2, "b", 8, "", True, False),
+            (one, 1, "a", 7, "rack-1", True, False, "a's doors"),
+            (two, 2, "b", 8, "", True, False, ""),
         ]
         await database.leave(one)
         assert [node.alive for node in await database.nodes()] == [False, True]
@@ -249,5 +249,33 @@ def test_nodes_are_told_with_whether_they_live(run: Any) -> None:
         assert [node.alive for node in await database.nodes()] == [True, True]
         with pytest.raises(LeaseLostError):
             await database.renew(999)
+
+    run(play)
+
+
+def test_administrators_want_shards_elsewhere_and_nodes_drained(run: Any) -> None:
+    async def play(database: LogDatabase) -> None:
+        one = await database.register(7, "a", 1, "")
+        two = await database.register(8, "b", 2, "")
+        taken = await database.take(0, 0, one)
+        assert taken is not None
+        assert taken.wanted is None
+        assert await database.want(0, 8)
+        assert not await database.want(999, 8)
+        assert [head.wanted for head in await database.heads() if head.shard == 0] == [8]
+        assert [head.wanted for head in await database.renew(one)] == [8]
+        given = await database.hand_over(0, taken.epoch, two)
+        assert given is not None
+        assert given.wanted is None
+        assert await database.want(0, 7)
+        assert await database.want(0, None)
+        assert (await database.contents(0)).head.wanted is None
+        assert await database.drain(8, True)
+        assert [node.draining for node in await database.nodes()] == [False, True]
+        assert await database.drain(8, False)
+        assert not await database.drain(9, True)
+        await database.leave(two)
+        assert not await database.drain(8, True)
+        assert [node.draining for node in await database.nodes()] == [False, False]
 
     run(play)

@@ -104,3 +104,12 @@ def test_taking_and_giving_come_to_an_end_with_an_even_share(seed: int) -> None:
         loads = [sum(head.owner == one for head in heads if head.durability is durability) for one in alive]
         assert max(loads) - min(loads) <= 1
         assert sum(loads) == sum(head.durability is durability for head in heads)
+
+
+def test_a_shard_goes_to_the_node_that_somebody_wants_it_to_be_at() -> None:
+    heads = [*shards(1, 2, 1)[:2], Head(2, FAST, 1, 1, 0, wanted=2)]
+    nodes = [node(1), node(2)]
+    assert to_give(heads, nodes, 1) == (heads[2], 2)
+    assert to_give(heads, [node(1), node(2, alive=False)], 1) is None
+    assert to_give(heads, [node(1), node(2, draining=True)], 1) is None
+    assert to_give([heads[2]._replace(wanted=1)], nodes, 1) is None

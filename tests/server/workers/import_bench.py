@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from halfmoon.cluster.owners import ShardOwners
-from halfmoon.cluster.placement import coordinator_of
+from halfmoon.cluster.placement import Layout, coordinator_of
 from halfmoon.cluster.shared import SharedCatalog, tell
 from halfmoon.cluster.sqlite_store import SqliteStore
 from halfmoon.config.settings import Settings, load_settings
@@ -101,7 +101,7 @@ class Shards:
         self.shared.take(store.read(0))
         store.close()
         self.hold = HoldService(self.settings.hold)
-        self.owners = ShardOwners(self.shared, [ME], 0, shards)
+        self.owners = ShardOwners(self.shared, {0: ME}, [0] * shards, 0, Layout.of_workers(shards))
         self._storage = shard_storage(self.settings, shards)
         self.nodes = {number: self._open(shard_folder(folder, number), number) for number in range(shards)}
         for number, node in self.nodes.items():

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from halfmoon.cluster.changes import Changes, NoChangeError
+from halfmoon.cluster.placement import Layout
 from halfmoon.cluster.shared import SharedCatalog
 from halfmoon.cluster.sqlite_store import SqliteStore
 from halfmoon.cluster.store import CatalogUnavailableError, Cluster
@@ -38,7 +39,7 @@ class Process:
         catalog = Catalog(settings)
         self.sections = Sections(catalog)
         self.shared = SharedCatalog(catalog)
-        self.changes = Changes(self.shared, SHARDS)
+        self.changes = Changes(self.shared, Layout.of_workers(SHARDS))
         self.store = SqliteStore(path)
         self.applied: list[set[int]] = []
         self.lost: list[Exception] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from halfmoon.adapters.tcp.buffers import BufferPool
+from halfmoon.cluster.placement import Layout
 from halfmoon.core.records.batches import build_batch, iter_records
 from halfmoon.server.workers.front import Front
 from halfmoon.testing.faulty_files import FaultyFileSystem
@@ -23,7 +24,9 @@ def test_a_shard_that_has_missed_a_topic_is_told_when_it_is_opened() -> None:
     missed.use((), (), ())
     missed.start()
     kernels = [rig.nodes[first].kernel, missed.kernel]
-    front = Front(rig.shared, rig.changes, kernels, rig.shard(first), SHARDS, rig.clock, dice.randbytes)
+    front = Front(
+        rig.shared, rig.changes, kernels, rig.shard(first), Layout.of_workers(SHARDS), rig.clock, dice.randbytes
+    )
     front.apply(set(rig.shared.catalog.by_number))
     here = [index for index in range(8) if rig.shard_of(topic, index) in HERE]
     found = {index: front.kernel_of(topic.partitions[index]) for index in here}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -30,21 +29,13 @@ from halfmoon.errors import StartError
 from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.workers.plan import CATALOG, Plan
 from halfmoon.server.workers.worker import Worker
+from halfmoon.server.workers.worker_place import WorkerPlace
+from halfmoon.testing.ports import free_ports
 from tests.fuzz.peer import Peer
 from tests.fuzz.remoting import SEND, SUCCESS, Remote, sending
 
 SHARDS, NOT_LEADER, NOT_COORDINATOR = 4, 6, 16
 PRODUCE, FETCH, METADATA, COMMIT, COMMITTED, COORDINATOR, CREATE = 0, 1, 3, 8, 9, 10, 19
-
-
-def free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    for each in held:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in held]
-    for each in held:
-        each.close()
-    return ports
 
 
 def values_of(batches: bytes) -> list[bytes]:
@@ -97,7 +88,7 @@ class Two:
 
     def sent(self, shard: int) -> int:
         """The code that RocketMQ's broker of this shard answers."""
-        with Remote(("127.0.0.1", self.workers[0].plan.rocketmq[shard])) as remote:
+        with Remote(("127.0.0.1", self.workers[0].place.rocketmq_bind(shard).port)) as remote:
             return remote.tell(SEND, sending("t"), b"sent").code
 
     async def commit(self, worker: int, group: str, topic: str, partition: int, offset: int) -> int:
@@ -144,7 +135,7 @@ async def two_workers(folder: Path, settings: Settings) -> AsyncIterator[Two]:
     async with AsyncExitStack() as stack:
         for number in range(2):
             plan = Plan(str(folder), number, 2, SHARDS, {name: [one, two]}, {name: shared}, rocketmq, namesrv)
-            worker = Worker(settings, plan, on_lost=found.lost.append)
+            worker = Worker(settings, WorkerPlace(settings, plan), on_lost=found.lost.append)
             await worker.start()
             stack.push_async_callback(worker.stop)
             found.workers.append(worker)
@@ -277,7 +268,7 @@ async def started_again(folder: Path) -> None:
     one, two, shared = free_ports(3)
     name = settings.listeners.kafka.name
     plan = Plan(str(folder), 0, 2, SHARDS, {name: [one, two]}, {name: shared})
-    await Worker(settings, plan, on_lost=lambda error: None).start()
+    await Worker(settings, WorkerPlace(settings, plan), on_lost=lambda error: None).start()
 
 
 def _topic(two: Two, name: str) -> Any:

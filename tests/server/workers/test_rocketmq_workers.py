@@ -12,6 +12,7 @@ from halfmoon.adapters.rocketmq.shards import Broker, Holder
 from halfmoon.cluster.asking import Told
 from halfmoon.cluster.changes import Changes
 from halfmoon.cluster.messages import Question
+from halfmoon.cluster.placement import Layout
 from halfmoon.cluster.shared import SharedCatalog
 from halfmoon.cluster.store import CatalogUnavailableError
 from halfmoon.config.listener_settings import RocketmqListener
@@ -83,7 +84,7 @@ class Strange:
 
 def test_answers_of_another_kind() -> None:
     catalog, topic = shared(1, 2)
-    groups = RocketmqGroups(0, 4, Strange())
+    groups = RocketmqGroups(0, Layout.of_workers(4), Strange())
     messages = RocketmqMessages(catalog.placements, Strange(), lambda delay_s, callback: None)
     told: list[Any] = []
     groups.commit("g", {(5, 0): 1}, told.append)
@@ -129,7 +130,7 @@ def changed(driver: Driver, work: Any) -> list[Any]:
 async def _changed(driver: Driver, work: Any) -> list[Any]:
     told: list[Any] = []
     catalog, _ = shared(1)
-    changes = CatalogChanges(driver, Changes(catalog, 4), catalog, NOBODY)  # type: ignore[arg-type]
+    changes = CatalogChanges(driver, Changes(catalog, Layout.of_workers(4)), catalog, NOBODY)  # type: ignore[arg-type]
     changes.change(work, told.append)
     assert told == []
     for _ in range(5):
@@ -159,7 +160,7 @@ def test_a_catalog_that_cannot_be_changed_now() -> None:
 
 def test_what_is_committed_is_known() -> None:
     catalog, _ = shared(1)
-    changes = Changes(catalog, 4)
+    changes = Changes(catalog, Layout.of_workers(4))
     told: list[Any] = []
     known = CatalogChanges(Driver(), changes, catalog, NOBODY)  # type: ignore[arg-type]
     known.when_known(told.append)

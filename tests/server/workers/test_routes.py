@@ -19,7 +19,7 @@ from halfmoon.errors import BrokerError, Fault
 from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.workers.links import Links
 from halfmoon.server.workers.routes import TlsRoutes, contexts
-from tests.server.workers.test_moving_shards import free_ports
+from halfmoon.testing.ports import free_ports
 
 
 def certified(folder: Path, authority: trustme.CA, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:

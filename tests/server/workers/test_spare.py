@@ -155,8 +155,8 @@ class Served:
     @property
     def config(self) -> Path:
         """Its broker.yaml."""
-        assert self._workers._folder is not None
-        return Path(self._workers._folder.name) / "broker.yaml"
+        assert self._workers._process is not None
+        return self._workers._process.config
 
     def children(self) -> set[int]:
         return set(map(int, Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()))

@@ -15,7 +15,7 @@ import msgspec
 
 from halfmoon.cluster.messages import Question
 from halfmoon.cluster.owners import owner_of
-from halfmoon.cluster.placement import coordinator_of
+from halfmoon.cluster.placement import Layout, coordinator_of
 from halfmoon.cluster.shared import SharedCatalog, tell
 from halfmoon.config.settings import load_settings
 from halfmoon.core.append_types import Produced, TransactionalProducer
@@ -38,6 +38,7 @@ from tests.core.bench import LANGUAGES, SEGMENT, VirtualClock, relay
 from tests.services.transactions.transaction_bench import committed_values, transactional_batch
 
 SHARDS = 4
+LAYOUT = Layout.of_workers(SHARDS)
 WORKERS = 2
 
 Work = Callable[[], object]
@@ -178,7 +179,7 @@ class Cluster:
         self.starts += 1
         what = Shard(shard, Identity(1, "cluster", 7), ThisNode(), HoldService(self.settings.hold), Live(self.settings))
         node = BareNode(self.fs[shard], self.settings, self.clock, random.Random(self.starts).randbytes, shard=what)
-        node.transactions.use(TransactionShards(shard, SHARDS, self.shared, self.network.asking(shard)))
+        node.transactions.use(TransactionShards(shard, LAYOUT, self.shared, self.network.asking(shard)))
         node.open()
         self.nodes[shard] = node
         self.answers[shard] = answers(node)

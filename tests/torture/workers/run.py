@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from halfmoon.kafka_wire.messages import REQUESTS
+from halfmoon.server import admin_socket
 from halfmoon.server.workers.plan import FIRST_NODE
 from halfmoon.testing.admin_socket import AdminSocket
 from tests.crash.load import QUICK
@@ -340,7 +341,7 @@ class Run:
         """By partition of JOBS, up to where everything is settled."""
         found: dict[int, int] = {}
         for worker in range(self.serving.workers):
-            socket = AdminSocket(str(self.serving.folder / "data"), worker)
+            socket = AdminSocket(admin_socket.path_of(self.serving.folder / "data", f"worker-{worker}.sock"))
             request = REQUESTS[DESCRIBE_SHARE_OFFSETS]
             topic = request.DescribeShareGroupOffsetsRequestTopic(topic_name=JOBS, partitions=list(range(TOPICS[JOBS])))
             group = request.DescribeShareGroupOffsetsRequestGroup(group_id="sharers", topics=[topic])

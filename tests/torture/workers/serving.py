@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks import readings
-from halfmoon.testing.workers import free_ports
+from halfmoon.testing.ports import ports_in_a_row
 from tests.crash.serving import START_S, Serving, wait_until
 
 HOST = "127.0.0.1"
@@ -23,12 +23,12 @@ class ServingWorkers(Serving):
     """Clients' addresses stay the same, however many workers there are."""
 
     def __init__(self, folder: Path, *, rocketmq: bool = False, **settings: str) -> None:
-        self._port = free_ports(HOST, 1 + MOST_WORKERS)
+        self._port = ports_in_a_row(HOST, 1 + MOST_WORKERS)
         self.namesrv = ""
         """The address of RocketMQ's name service, where that is on."""
         self._more: list[str] = []
         if rocketmq:
-            port = free_ports(HOST, SHARDS + 1)
+            port = ports_in_a_row(HOST, SHARDS + 1)
             self.namesrv = f"{HOST}:{port + SHARDS}"
             self._more = ["--rocketmq", f"{HOST}:{port}", "--namesrv", self.namesrv]
         super().__init__(folder, self._port, **settings)

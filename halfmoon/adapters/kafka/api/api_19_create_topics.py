@@ -1,8 +1,9 @@
 """CreateTopics (19): new topics with partitions and configurations.
 
 Each topic succeeds or fails for itself; those created are answered together, once the log has them. Rules and order
-of the checks: ControllerApis.createTopics and ReplicationControlManager.createTopic. A single node is all there is,
-so the only replication factor is 1 (or -1, the default) and the only manual assignment is to this node.
+of the checks: ControllerApis.createTopics and ReplicationControlManager.createTopic. Where a single node is all there
+is, the only replication factor is 1 (or -1, the default) and the only manual assignment is to this node. In a cluster
+any is accepted and shown: how often a message is kept is the matter of what is behind the nodes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from halfmoon.adapters.kafka.assignments import check_assignments
+from halfmoon.adapters.kafka.assignments import check_assignments, same_length
 from halfmoon.adapters.kafka.config_entries import topic_entries
 from halfmoon.adapters.kafka.duplicates import duplicates_in_slices
 from halfmoon.adapters.kafka.durable import each_of, refuse, tells_state
@@ -21,9 +22,10 @@ from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.core.topic_names import check_topic_name
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.schema.durability import REPLICATION_FACTOR
 
 if TYPE_CHECKING:
-    pass
+    from halfmoon.adapters.tcp.core import Core
 
 _Result = CreateTopicsResponse.CreatableTopicResult
 
@@ -57,7 +59,7 @@ def handle(ctx: Context, request: Any) -> Slices[object]:
             continue
         if ctx.allows("describe_configs", "topic", topic.name):
             result.num_partitions = len(made.partitions)
-            result.replication_factor = 1
+            result.replication_factor = int(configs.get(REPLICATION_FACTOR, 1))
             alike = tuple(configs.items())
             if alike not in told:
                 told[alike] = _configs(ctx, configs)
@@ -87,10 +89,15 @@ def _wanted(ctx: Context, topic: Any) -> tuple[int, dict[str, str]]:
         for source in ctx.core.administration.policies.shown_by(overrides):  # before it is said whether it exists
             ctx.check("read", "topic", source)
     ctx.core.topic_configs.validate(overrides)
-    return _partitions(topic, ctx.core.node_id), overrides
+    partitions, replicas = _partitions(topic, ctx.core)
+    if replicas > 1:
+        overrides[REPLICATION_FACTOR] = str(replicas)
+    return partitions, overrides
 
 
-def _partitions(topic: Any, node_id: int) -> int:
+def _partitions(topic: Any, core: Core) -> tuple[int, int]:
+    """The number of partitions (-1 = the default), and the replication factor. Raises BrokerError."""
+    any_replicas = core.owners.has_replicas
     if topic.assignments:
         if topic.replication_factor != -1 or topic.num_partitions != -1:
             raise BrokerError(
@@ -102,14 +109,19 @@ def _partitions(topic: Any, node_id: int) -> int:
             raise BrokerError(
                 Fault.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered 0, 1, 2, ... without a gap, each once"
             )
-        check_assignments([assignment.broker_ids for assignment in topic.assignments], node_id)
-        return len(indexes)
-    if topic.replication_factor not in (-1, 1):
+        assigned = [assignment.broker_ids for assignment in topic.assignments]
+        if any_replicas:
+            return len(indexes), same_length(assigned)
+        check_assignments(assigned, core.node_id)
+        return len(indexes), 1
+    if any_replicas and (topic.replication_factor == 0 or topic.replication_factor < -1):
+        raise BrokerError(Fault.INVALID_REPLICATION_FACTOR, "the replication factor must be larger than 0, or -1")
+    if not any_replicas and topic.replication_factor not in (-1, 1):
         raise BrokerError(
             Fault.INVALID_REPLICATION_FACTOR,
             f"replication factor {topic.replication_factor} is not possible: this is a single node, it must be 1 or -1",
         )
-    return int(topic.num_partitions)
+    return int(topic.num_partitions), max(1, int(topic.replication_factor))
 
 
 def _configs(ctx: Context, overrides: dict[str, str]) -> list[Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from halfmoon.adapters.kafka.assignments import check_assignments
+from halfmoon.adapters.kafka.assignments import check_assignments, same_length
 from halfmoon.adapters.kafka.duplicates import duplicates_in_slices
 from halfmoon.adapters.kafka.durable import each_of, refuse, tells_state
 from halfmoon.adapters.kafka.lookup import changeable
@@ -61,6 +61,10 @@ def _widen(ctx: Context, wanted: Any, validate_only: bool, mutations: Mutations)
                 Fault.INVALID_REPLICA_ASSIGNMENT,
                 f"{wanted.count - present} partition(s) are to be added, but {len(wanted.assignments)} are assigned",
             )
-        check_assignments([assignment.broker_ids for assignment in wanted.assignments], ctx.core.node_id)
+        assigned = [assignment.broker_ids for assignment in wanted.assignments]
+        if ctx.core.owners.has_replicas:
+            same_length(assigned)
+        else:
+            check_assignments(assigned, ctx.core.node_id)
     mutations.take(wanted.count - present)
     ctx.core.administration.add_partitions(topic, wanted.count, validate_only=validate_only)

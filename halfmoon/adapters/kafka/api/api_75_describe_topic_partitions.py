@@ -18,7 +18,7 @@ from typing import Any
 
 from halfmoon.adapters.kafka.duplicates import sorted_in_slices
 from halfmoon.adapters.kafka.errors import NONE, code
-from halfmoon.adapters.kafka.metadata_bytes import ZERO_ID
+from halfmoon.adapters.kafka.metadata_bytes import ZERO_ID, leader_error, replica_bytes
 from halfmoon.adapters.kafka.operations import NOT_ASKED, TOPIC_BITS, TOPIC_OPERATIONS, allowed, bits
 from halfmoon.adapters.kafka.protocol import Slices, decode_request_slices
 from halfmoon.adapters.kafka.registry import Context
@@ -124,12 +124,14 @@ def _partitions(first: int, stop: int, node_id: int, leader_epoch: int) -> bytes
 
 def _partitions_of(first: int, leaders: Sequence[Leader]) -> bytes:
     """As `_partitions`, led by these."""
-    rows = [b"\0\0" + pack(">i", index) + _behind_index(*leader) for index, leader in enumerate(leaders, first)]
+    rows = [
+        leader_error(leader) + pack(">i", index) + _behind_index(*leader) for index, leader in enumerate(leaders, first)
+    ]
     return encode_array_size(len(rows), True) + b"".join(rows)
 
 
-def _behind_index(leader: int, leader_epoch: int) -> bytes:
-    nodes = encode_array_size(1, True) + pack(">i", leader)
+def _behind_index(leader: int, leader_epoch: int, others: tuple[int, ...] = ()) -> bytes:
+    nodes = replica_bytes(leader, others, True)
     return pack(">ii", leader, leader_epoch) + nodes * 2 + encode_array_size(0, True) * 3 + b"\0"
 
 

@@ -11,6 +11,7 @@ create table node (
     host text not null,
     port integer not null,
     rack text not null,
+    doors text not null,
     born timestamptz not null default clock_timestamp(),
     lease_until timestamptz not null,
     draining boolean not null default false
@@ -22,7 +23,8 @@ create table shard (
     durability text not null,
     epoch bigint not null default 0,
     owner integer,
-    end_position bigint not null default 0
+    end_position bigint not null default 0,
+    wanted integer
 ) with (fillfactor = 50);
 
 create table object (

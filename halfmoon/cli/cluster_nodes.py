@@ -1,0 +1,275 @@
+"""`halfmoon cluster` for nodes over a database and an object store: make a cluster, try its services, look at it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from halfmoon.cli import output
+from halfmoon.cli.errors import CliError
+from halfmoon.cli.options import Output, OutputOption
+from halfmoon.config.cluster_settings import ClusterSettings
+from halfmoon.config.sections import decode_section
+from halfmoon.config.settings import load_settings
+from halfmoon.errors import HalfmoonError, StartError
+from halfmoon.server.nodes import engines, keys
+
+if TYPE_CHECKING:
+    from halfmoon.cluster.checks import Tried
+    from halfmoon.cluster.engine.database import LogDatabase
+
+T = TypeVar("T")
+
+Config = Annotated[Path, typer.Option("--config", metavar="BROKER.YAML", help="A node's settings.", show_default=False)]
+FAST, OBJECTS = 16, 16
+"""Shards of a new cluster."""
+WAIT_S, LOOK_S = 120.0, 0.1
+COLUMNS = ("node", "address", "rack", "state", "fast", "object")
+
+
+def init(
+    config: Config,
+    fast: Annotated[int, typer.Option("--fast", min=1, help="Shards whose messages go to the database first.")] = FAST,
+    objects: Annotated[
+        int, typer.Option("--objects", min=0, help="Shards whose messages go to the object store only.")
+    ] = OBJECTS,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Make keys for nodes 1 to N.", metavar="N")] = 3,
+    result: OutputOption = Output.TEXT,
+) -> int:
+    """Make a cluster: tables in the database, and keys for its nodes.
+
+    How many shards there are never changes; no more nodes than shards have work.
+    """
+    settings = _settings(config)
+    folder = Path(settings.keys)
+
+    async def make() -> str:
+        from halfmoon.cluster.postgres import schema
+
+        cluster_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+        await schema.create(engines.database_access(settings), cluster_id, fast, objects)
+        return cluster_id
+
+    _keys_of(folder, nodes)
+    cluster_id = _run(make)
+    if result is Output.JSON:
+        output.json_document({"cluster_id": cluster_id, "fast": fast, "object": objects, "keys": str(folder)})
+    else:
+        output.facts({"cluster": cluster_id, "fast shards": fast, "object shards": objects, "keys": str(folder)})
+        output.note(f"halfmoon: copy {folder} to each node, without {keys.CA_KEY} and the other nodes' keys")
+    return 0
+
+
+def certificate(
+    number: Annotated[int, typer.Argument(metavar="NODE", min=0, help="The node's number.", show_default=False)],
+    config: Config,
+) -> int:
+    """Make the keys of one more node, or new ones."""
+    folder = Path(_settings(config).keys)
+    try:
+        made = keys.make_node(folder, number)
+    except OSError as error:
+        raise CliError(f"{folder}: {error.strerror}") from None
+    output.facts({"certificate": str(made.certificate), "key": str(made.key)})
+    return 0
+
+
+def upgrade(config: Config) -> int:
+    """Bring the tables in the database up to what this program writes. Nodes of the version before go on."""
+    settings = _settings(config)
+
+    async def bring() -> tuple[int, int]:
+        from halfmoon.cluster.postgres import schema
+
+        return await schema.upgrade(engines.database_access(settings))
+
+    before, now = _run(bring)
+    output.line(f"the tables have format {now}" + ("" if now == before else f"; before, they had {before}"))
+    return 0
+
+
+def check(
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="BROKER.YAML", help="A node's settings.", show_default=False)
+    ] = None,
+    database: Annotated[
+        str | None, typer.Option("--database", metavar="URL", help="postgresql://USER@HOST/NAME")
+    ] = None,
+    store: Annotated[str | None, typer.Option("--store", metavar="URL", help="s3://BUCKET/PREFIX")] = None,
+    endpoint: Annotated[
+        str | None, typer.Option("--endpoint", metavar="URL", help="Of a store that is not Amazon's.")
+    ] = None,
+    result: OutputOption = Output.TEXT,
+) -> int:
+    """Try what a cluster relies on against your database and object store.
+
+    Everything is tried under names of its own, and removed at the end. Without --config the store's credentials are
+    looked for where Amazon's clients look.
+    """
+    if config is not None:
+        settings = _settings(config)
+    elif database is None or store is None:
+        raise CliError("give --config, or both --database and --store")
+    else:
+        given = {"database": database, "store": store, "store_endpoint": endpoint}
+        settings = decode_section(ClusterSettings, given, "$.cluster")
+
+    async def attempt() -> tuple[list[Tried], list[Tried]]:
+        from halfmoon.cluster.checks.database import try_database
+        from halfmoon.cluster.checks.store import try_store
+
+        name = f"halfmoon_check_{os.urandom(6).hex()}"
+        objects = engines.object_store(settings)
+        of_store = await try_store(objects, name)
+        await objects.close()
+        return await try_database(engines.database_access(settings), name), of_store
+
+    with output.status("trying the database and the object store"):
+        of_database, of_store = _run(attempt)
+    return _report({"database": of_database, "store": of_store}, result)
+
+
+def _report(found: dict[str, list[Tried]], result: Output) -> int:
+    from halfmoon.cluster.checks import is_well
+
+    rows: list[dict[str, Any]] = [
+        {"service": service, "verdict": str(one.verdict), "what": one.what, "found": one.said}
+        for service, tried in found.items()
+        for one in tried
+    ]
+    output.rows(rows, ("service", "verdict", "what", "found"), result)
+    return 0 if all(is_well(tried) for tried in found.values()) else 1
+
+
+def status(config: Config, result: OutputOption = Output.TEXT) -> int:
+    """Show the nodes, and how many shards each has."""
+
+    async def look(database: LogDatabase) -> list[dict[str, Any]]:
+        heads, nodes = await database.heads(), await database.nodes()
+        rows = []
+        for node in sorted(nodes, key=lambda node: (node.number, node.incarnation)):
+            own = [head for head in heads if head.owner == node.incarnation]
+            if not own and not node.alive:
+                continue
+            counts = {kind: sum(str(head.durability) == kind for head in own) for kind in ("fast", "object")}
+            state = "draining" if node.draining else "up"
+            rows.append(
+                {
+                    "node": node.number, "address": f"{node.host}:{node.port}", "rack": node.rack,
+                    "state": state if node.alive else "down", **counts,
+                }
+            )  # fmt: skip
+        return rows
+
+    output.rows(_with_database(_settings(config), look), COLUMNS, result)
+    return 0
+
+
+def move(
+    shard: Annotated[int, typer.Argument(metavar="SHARD", min=0, show_default=False)],
+    number: Annotated[int, typer.Argument(metavar="NODE", min=0, show_default=False)],
+    config: Config,
+) -> int:
+    """Move a shard to another node, and wait until it is there."""
+
+    async def carry_out(database: LogDatabase) -> None:
+        nodes = {node.incarnation: node for node in await database.nodes() if node.alive}
+        if number not in {node.number for node in nodes.values()}:
+            raise StartError(f"node {number} is not up")
+        if not await database.want(shard, number):
+            raise StartError(f"there is no shard {shard}")
+
+        async def is_there() -> bool:
+            (head,) = (head for head in await database.heads() if head.shard == shard)
+            node = nodes.get(head.owner or 0)
+            return node is not None and node.number == number
+
+        if not await _comes_about(is_there):
+            raise StartError(f"shard {shard} is not at node {number} after {WAIT_S:g} s; it is still wanted there")
+
+    _with_database(_settings(config), carry_out)
+    output.line(f"shard {shard} is at node {number}")
+    return 0
+
+
+def drain(
+    number: Annotated[int, typer.Argument(metavar="NODE", min=0, show_default=False)],
+    config: Config,
+    undo: Annotated[bool, typer.Option("--undo", help="It may have shards again.")] = False,
+) -> int:
+    """Have a node give all its shards to the others, and wait until it has none. Its next start ends that."""
+
+    async def carry_out(database: LogDatabase) -> None:
+        if not await database.drain(number, not undo):
+            raise StartError(f"node {number} is not up")
+
+        async def is_empty() -> bool:
+            own = {node.incarnation for node in await database.nodes() if node.number == number}
+            return not any(head.owner in own for head in await database.heads())
+
+        if not undo and not await _comes_about(is_empty):
+            raise StartError(f"node {number} still has shards after {WAIT_S:g} s; it goes on giving them away")
+
+    _with_database(_settings(config), carry_out)
+    output.line(f"node {number} may have shards again" if undo else f"node {number} has no shards")
+    return 0
+
+
+async def _comes_about(is_so: Callable[[], Awaitable[bool]]) -> bool:
+    for _ in range(round(WAIT_S / LOOK_S)):
+        if await is_so():
+            return True
+        await asyncio.sleep(LOOK_S)
+    return False
+
+
+def _with_database(settings: ClusterSettings, work: Callable[[LogDatabase], Awaitable[T]]) -> T:
+    async def run() -> T:
+        from halfmoon.cluster.postgres.logs import PostgresLogs
+
+        database = await PostgresLogs.open(engines.database_access(settings))
+        try:
+            return await work(database)
+        finally:
+            await database.close()
+
+    return _run(run)
+
+
+def _run(work: Callable[[], Awaitable[T]]) -> T:
+    """Raises CliError."""
+
+    async def run() -> T:
+        return await work()
+
+    try:
+        return asyncio.run(run())
+    except ImportError as error:
+        raise CliError(f"a cluster needs more libraries ({error.name}): pip install 'halfmoon[cluster]'") from None
+    except HalfmoonError as error:
+        raise CliError(str(error)) from None
+
+
+def _settings(config: Path) -> ClusterSettings:
+    """Raises StartError."""
+    found = load_settings(config, os.environ, {}).cluster
+    if found.database is None:
+        raise StartError(f"{config}: $.cluster.database is missing: this is no node of a cluster")
+    return found
+
+
+def _keys_of(folder: Path, nodes: int) -> None:
+    """Raises CliError."""
+    try:
+        keys.make_common(folder, os.urandom)
+        for number in range(1, nodes + 1):
+            if not keys.of_node(folder, number).certificate.exists():
+                keys.make_node(folder, number)
+    except OSError as error:
+        raise CliError(f"{folder}: {error.strerror}") from None

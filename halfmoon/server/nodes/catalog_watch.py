@@ -1,0 +1,57 @@
+"""A node that does not hear of the catalog any more does not know who may do what: it answers no client, then.
+
+Else one that is cut off from the database, and not from clients, would serve a user for ever whose rights have been
+taken away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+logger = logging.getLogger("halfmoon.cluster")
+
+STALE_S: Final = 10.0
+LOOK_S: Final = 0.5
+
+
+class Shut(Protocol):
+    """adapters/tcp/listener.Listener."""
+
+    def shut(self, reason: str) -> None: ...
+    def open_again(self) -> None: ...
+
+
+class CatalogWatch:
+    def __init__(self, confirmed_s: Callable[[], float], listeners: Callable[[], Sequence[Shut]]) -> None:
+        """`confirmed_s`: when the last look at the catalog was begun that has succeeded, by the loop's clock."""
+        self._confirmed_s = confirmed_s
+        self._listeners = listeners
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self.is_stale = False
+
+    def start(self) -> None:
+        self._timer = self._loop.call_later(LOOK_S, self._look)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        self.start()
+        is_stale = self._loop.time() - self._confirmed_s() > STALE_S
+        if is_stale:  # also those that were opened meanwhile
+            for each in self._listeners():
+                each.shut("this node has not heard of the catalog for a while")
+        elif self.is_stale:
+            for each in self._listeners():
+                each.open_again()
+        if is_stale != self.is_stale:
+            logger.warning("event=catalog_stale stale=%s limit_s=%g", is_stale, STALE_S)
+        self.is_stale = is_stale
+
+    def problems(self) -> list[str]:
+        return ["the catalog was not confirmed for 10 s: no client is answered"] if self.is_stale else []

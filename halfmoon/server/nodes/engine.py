@@ -1,0 +1,128 @@
+"""What the shards of a node have in common: the database, the object store, and what writes to them.
+
+Everything runs in the loop. What a shard waits for in a thread comes here by its Backing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from halfmoon.cluster.engine.backing import Backing
+from halfmoon.cluster.engine.committing import Committer, ObjectCommitter, RowCommitter
+from halfmoon.cluster.engine.database import DatabaseUnavailableError
+from halfmoon.cluster.engine.moving import Mover, Owned
+from halfmoon.cluster.engine.objects import StoreUnavailableError
+from halfmoon.cluster.engine.pieces import Durability, Head
+from halfmoon.cluster.engine.sweeping import Sweeper
+from halfmoon.errors import LeaseLostError
+
+if TYPE_CHECKING:
+    from halfmoon.cluster.engine.database import LogDatabase
+    from halfmoon.cluster.engine.objects import ObjectStore
+    from halfmoon.config.cluster_settings import ClusterSettings
+
+logger = logging.getLogger("halfmoon.cluster")
+
+MOVE_S: Final = 0.5
+"""It is looked so often whether something is to be brought into objects, …"""
+SWEEP_S: Final = 300.0
+"""… whether dead objects are to be deleted, …"""
+LEFTOVERS_S: Final = 6 * 3600.0
+"""… and whether leftovers are."""
+
+
+class Engine:
+    """Of one node. Create it in the loop, start and stop it once."""
+
+    def __init__(
+        self, database: LogDatabase, store: ObjectStore, cluster_id: str, node: int, settings: ClusterSettings
+    ) -> None:
+        self.database = database
+        self.store = store
+        self._prefix = f"{cluster_id}/"
+        self._node = node
+        self._rows = RowCommitter(database)
+        self._objects = ObjectCommitter(
+            database, store, node, partial(self._key, "o"), settings.object_interval_ms / 1000, settings.object_bytes
+        )
+        self._mover = Mover(database, store, node, self._key, settings.row_age_ms / 1000)
+        self._sweeper = Sweeper(database, store, self._prefix)
+        self._backings: dict[int, Backing] = {}
+        self.owned: Callable[[], Iterable[Owned]] = lambda: ()
+        """The logs of the shards that are open."""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def _key(self, kind: str) -> str:
+        """An unused name. Its beginning is spread, since stores divide by it; then comes the hour, for listings."""
+        name = uuid.uuid4().hex
+        spread = hashlib.blake2b(name.encode(), digest_size=1).hexdigest()
+        return f"{self._prefix}{kind}/{spread}/{datetime.now(UTC):%Y%m%d%H}/{self._node}-{name}"
+
+    def start(self) -> None:
+        for step, interval_s in (
+            (self._move, MOVE_S), (self._delete_dead, SWEEP_S), (self._delete_leftovers, LEFTOVERS_S)
+        ):  # fmt: skip
+            self._tasks.append(asyncio.get_running_loop().create_task(_again_and_again(step, interval_s)))
+
+    async def stop(self) -> None:
+        """After the shards are closed."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._rows.close()
+        self._objects.close()
+
+    # -- shards ----------------------------------------------------------------------------------------------------
+
+    async def open(self, head: Head) -> Backing:
+        """Of a shard that is this node's in this epoch. Raises LeaseLostError where it is not any more, BrokenLogError,
+        DatabaseUnavailableError."""
+        contents = await self.database.contents(head.shard)
+        if contents.head.epoch != head.epoch:
+            raise LeaseLostError(f"shard {head.shard} has epoch {contents.head.epoch}, and not {head.epoch}")
+        committer: Committer = self._rows if head.durability is Durability.FAST else self._objects
+        loop = asyncio.get_running_loop()
+        backing = self._backings[head.shard] = Backing(
+            loop, self.database, self.store, committer, contents, lambda _path: self._key("f")
+        )
+        return backing
+
+    def abandon(self, shard: int, error: OSError) -> None:
+        """Whoever waits for this shard's commits, or asks something of it, is told this error."""
+        backing = self._backings.get(shard)
+        if backing is not None:
+            backing.abandon(error)
+
+    def closed(self, shard: int) -> None:
+        self._backings.pop(shard, None)
+
+    # -- again and again -------------------------------------------------------------------------------------------
+
+    async def _move(self) -> None:
+        while await self._mover.turn(list(self.owned())):
+            pass
+
+    async def _delete_dead(self) -> None:
+        await self._sweeper.delete_dead()
+
+    async def _delete_leftovers(self) -> None:
+        await self._sweeper.delete_leftovers()
+
+
+async def _again_and_again(step: Callable[[], Awaitable[None]], interval_s: float) -> None:
+    """Whatever it raises."""
+    while True:
+        await asyncio.sleep(interval_s)
+        try:
+            await step()
+        except (DatabaseUnavailableError, StoreUnavailableError) as error:
+            logger.info("event=unavailable error=%s", error)
+        except Exception:
+            logger.exception("event=upkeep_failed")

@@ -1,0 +1,223 @@
+"""Opens and closes the shards of a node, as the database says whose they are (engine/membership.Shards).
+
+For each shard there is what should be, and what is; one task at a time brings them together. What cannot be opened is
+tried again, as long as it is this node's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+from halfmoon.cluster.engine.database import DatabaseUnavailableError
+from halfmoon.cluster.engine.pieces import BrokenLogError
+from halfmoon.cluster.engine.sharing import Move, in_turn
+from halfmoon.cluster.store import CatalogUnavailableError
+from halfmoon.errors import LeaseLostError, StartError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from halfmoon.cluster.engine.membership import Membership
+    from halfmoon.cluster.engine.pieces import Head
+    from halfmoon.server.nodes.engine import Engine
+    from halfmoon.server.nodes.node_place import NodePlace
+
+logger = logging.getLogger("halfmoon.cluster")
+
+FIRST_PAUSE_S: Final = 0.1
+LONGEST_PAUSE_S: Final = 5.0
+OPENING: Final = 8
+"""So many shards at once: each reads from the store, and takes memory for it."""
+LEAVING: Final = 4
+"""So many are given away at once by a node that stops."""
+_CLOSED: Final = (None, 0.0)
+
+
+class Process(Protocol):
+    """What runs the shards (server/workers/worker.Worker)."""
+
+    async def open_shard(self, number: int) -> None: ...
+    async def close_shard(self, number: int, process: int) -> None: ...
+
+
+class HeldShards:
+    member: Membership
+    """Set before the first shard is taken."""
+
+    def __init__(
+        self,
+        process: Process,
+        engine: Engine,
+        place: NodePlace,
+        on_given: Callable[[int, int], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        """`on_given` is told of a shard that was handed over, and the incarnation that has it now; `on_lost` that
+        another node has taken one."""
+        self._on_given, self._on_lost = on_given, on_lost
+        self._process = process
+        self._engine = engine
+        self._place = place
+        self._wanted: dict[int, Head] = {}
+        self.open: dict[int, tuple[int, float]] = {}
+        """Shard → the epoch in which it is open, and since when, by the loop's clock."""
+        self.losses = 0
+        """So many were found to be another node's."""
+        self._tried: dict[int, int] = {}
+        """Shard → the last epoch in which it was opened, or this was begun: nobody may do so twice."""
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._leaving = False
+        self._opening = asyncio.Semaphore(OPENING)
+        self.problems: dict[int, str] = {}
+        """Shards of this node that cannot be opened, and why."""
+
+    # -- as of Shards ------------------------------------------------------------------------------------------------
+
+    def taken(self, head: Head) -> None:
+        if not self._leaving:
+            self._wanted[head.shard] = head
+            self._begin(head.shard)
+
+    def lost(self, shard: int) -> None:
+        self._wanted.pop(shard, None)
+        self.losses += 1
+        self._engine.abandon(shard, LeaseLostError(f"shard {shard} is another node's"))
+        self._begin(shard)
+        self._on_lost()
+
+    async def give(self, move: Move) -> None:
+        wanted = self._wanted.get(move.head.shard)
+        if wanted is not None and wanted.epoch == move.head.epoch:
+            given = False
+            try:
+                given = await self._hand_over(move)
+            finally:
+                if not given:
+                    self.taken(move.head)  # if it was handed over all the same, the next look says so
+
+    async def _hand_over(self, move: Move) -> bool:
+        """Close it, and have another node own it. Raises DatabaseUnavailableError."""
+        shard, epoch = move.head.shard, move.head.epoch
+        await self._shut(shard)
+        given = await self._engine.database.hand_over(shard, epoch, move.to)
+        if given is None:
+            return False
+        self.member.given(shard)
+        self._on_given(shard, move.to)
+        logger.info("event=shard_given shard=%d epoch=%d to=%d", shard, given.epoch, move.to)
+        return True
+
+    # -- bringing about ----------------------------------------------------------------------------------------------
+
+    def _begin(self, shard: int) -> None:
+        if shard not in self._tasks:
+            task = self._tasks[shard] = asyncio.get_running_loop().create_task(self._bring_about(shard))
+            task.add_done_callback(partial(self._done, shard))
+
+    def _done(self, shard: int, task: asyncio.Task[None]) -> None:
+        del self._tasks[shard]
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("event=shard_not_held shard=%d", shard, exc_info=task.exception())
+
+    async def settled(self, shard: int) -> None:
+        """Returns when it is as it should be, or cannot be."""
+        while shard in self._tasks:
+            await asyncio.wait([self._tasks[shard]])
+            await asyncio.sleep(0)  # its end is noted by a callback
+
+    async def _bring_about(self, shard: int) -> None:
+        pause_s = FIRST_PAUSE_S
+        while True:
+            wanted, (epoch, _) = self._wanted.get(shard), self.open.get(shard, _CLOSED)
+            if (None if wanted is None else wanted.epoch) == epoch:
+                self.problems.pop(shard, None)
+                return
+            if epoch is not None:
+                await self._close(shard)
+            elif wanted is not None:
+                async with self._opening:
+                    problem = await self._open_now(wanted)
+                if problem is None:
+                    pause_s = FIRST_PAUSE_S
+                    continue
+                self.problems[shard] = f"shard {shard} cannot be opened: {problem}"
+                logger.error("event=shard_not_opened shard=%d epoch=%d again_s=%g error=%s",
+                             shard, wanted.epoch, pause_s, problem)  # fmt: skip
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def _open_now(self, head: Head) -> Exception | None:
+        """What has gone wrong."""
+        shard = head.shard
+        begun_s = asyncio.get_running_loop().time()
+        backing = None
+        try:
+            if self._tried.get(shard, 0) >= head.epoch:
+                again = await self.member.take_again(shard, head.epoch)
+                if again is None:  # it is another node's; the next look says so
+                    return LeaseLostError(f"shard {shard} is another node's")
+                if self._wanted.get(shard) is head:
+                    self._wanted[shard] = again
+                head = again
+            backing = await self._engine.open(head)
+            self._place.takes(backing)
+            self._tried[shard] = head.epoch
+            await self._process.open_shard(shard)
+        except (StartError, BrokenLogError, DatabaseUnavailableError, CatalogUnavailableError, OSError) as error:
+            if backing is not None:
+                self._engine.closed(shard)
+            return error
+        self.open[shard] = head.epoch, begun_s
+        logger.info("event=shard_opened shard=%d epoch=%d", shard, head.epoch)
+        return None
+
+    async def _close(self, shard: int) -> None:
+        await self._process.close_shard(shard, self._owner_of(shard))
+        self._engine.closed(shard)
+        del self.open[shard]
+        logger.info("event=shard_closed shard=%d", shard)
+
+    def _owner_of(self, shard: int) -> int:
+        """Who has it now, as far as it is known here."""
+        owner = self._place.owners[shard]
+        return -1 if owner == self._place.me else owner
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    async def leave(self) -> None:
+        """Give all shards to the other nodes, in good order; those that cannot be given are closed."""
+        self._leaving = True
+        turns = asyncio.Semaphore(LEAVING)
+        others = in_turn(self.member.nodes, self.member.incarnation)
+
+        async def one(head: Head) -> None:
+            async with turns:
+                try:
+                    await self._hand_over(Move(head, next(others)))
+                except (DatabaseUnavailableError, StopIteration):
+                    await self._shut(head.shard)
+
+        await asyncio.gather(*(one(head) for head in list(self._wanted.values())))
+        for shard in list(self._tasks):
+            await self.settled(shard)
+
+    async def close(self) -> None:
+        """Have none any more."""
+        await asyncio.gather(*(self._shut(shard) for shard in list(self._wanted)))
+
+    async def _shut(self, shard: int) -> None:
+        self._wanted.pop(shard, None)
+        self._begin(shard)
+        await self.settled(shard)
+
+    def abandon(self) -> None:
+        """Who waits for any of them is told that it is no use."""
+        for shard in self._wanted:
+            self._engine.abandon(shard, OSError("this node stops"))
+
+    def wanted_shards(self) -> Sequence[int]:
+        """Those that are this node's."""
+        return sorted(self._wanted)

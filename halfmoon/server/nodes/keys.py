@@ -1,0 +1,76 @@
+"""The folder of keys that the nodes of a cluster have in common, `$.cluster.keys`.
+
+ca.crt, ca.key          the cluster's authority; its key is needed for new nodes only, and may be kept elsewhere
+node-N.crt, node-N.key  what node N shows the others
+node.key                what users' secrets are kept encrypted with; all nodes have the same
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from halfmoon.core.storage.files import OsFileSystem
+from halfmoon.errors import StartError
+from halfmoon.services.credentials.node_key import NodeKey
+
+CA, CA_KEY, SECRETS_KEY = "ca.crt", "ca.key", "node.key"
+_CERTIFICATE: Final = "node-{}.crt"
+_KEY: Final = "node-{}.key"
+
+
+class NodeKeys(NamedTuple):
+    authority: Path
+    certificate: Path
+    key: Path
+
+
+def of_node(folder: Path, number: int) -> NodeKeys:
+    return NodeKeys(folder / CA, folder / _CERTIFICATE.format(number), folder / _KEY.format(number))
+
+
+def make_common(folder: Path, random_bytes: Callable[[int], bytes]) -> None:
+    """The authority, and the key of secrets. What is there stays. Raises StartError, OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not (folder / CA).exists():
+        made = _development().make_authority(datetime.now(UTC), "Halfmoon cluster CA")
+        _write(folder / CA_KEY, made.key, 0o600)
+        _write(folder / CA, made.certificate, 0o644)
+    NodeKey(OsFileSystem(folder), random_bytes).make()
+
+
+def make_node(folder: Path, number: int) -> NodeKeys:
+    """A node's own. Raises StartError, OSError."""
+    paths = of_node(folder, number)
+    development = _development()
+    try:
+        authority = development.Pair(paths.authority.read_bytes(), (folder / CA_KEY).read_bytes())
+    except FileNotFoundError as error:
+        raise StartError(f"{error.filename} is missing: `halfmoon cluster init` makes it") from error
+    try:
+        made = development.make_node(authority, f"node-{number}", datetime.now(UTC))
+    except ValueError as error:
+        raise StartError(f"{folder}: {error}") from error
+    _write(paths.key, made.key, 0o600)
+    _write(paths.certificate, made.certificate, 0o644)
+    return paths
+
+
+def _development() -> Any:
+    try:
+        from halfmoon.auth import development
+    except ImportError:
+        raise StartError("making keys needs more libraries: pip install 'halfmoon[cluster]'") from None
+    return development
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    """Whole or not at all, and never readable by others."""
+    written = path.with_name(f".{path.name}.new")
+    written.unlink(missing_ok=True)
+    with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(data)
+    written.replace(path)

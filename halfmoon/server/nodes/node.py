@@ -1,0 +1,216 @@
+"""A node of a cluster: a process with shards (server/workers/worker.py) that come and go as the database says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from halfmoon.cluster.engine.database import DatabaseUnavailableError
+from halfmoon.cluster.engine.membership import Membership
+from halfmoon.cluster.engine.pieces import Durability
+from halfmoon.cluster.messages import Done, ShardGiven
+from halfmoon.cluster.placement import Layout
+from halfmoon.core.storage.files import OsFileSystem
+from halfmoon.errors import StartError
+from halfmoon.server.nodes.catalog_watch import CatalogWatch
+from halfmoon.server.nodes.confirming import Confirming
+from halfmoon.server.nodes.engine import Engine
+from halfmoon.server.nodes.engines import Engines
+from halfmoon.server.nodes.holding import HeldShards
+from halfmoon.server.nodes.node_place import NodePlace
+from halfmoon.server.running import undo
+from halfmoon.server.workers.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from halfmoon.cluster.asking import Told
+    from halfmoon.cluster.engine.database import Node
+    from halfmoon.config.settings import Settings
+    from halfmoon.config.units import Address
+    from halfmoon.server.auditing import Auditing
+
+logger = logging.getLogger("halfmoon.server")
+
+READY_S: Final = 10.0
+"""A node says that it is ready when the shards that it has taken first are open, or after so long."""
+LEAVE_S: Final = 20.0
+"""So long a node that stops tries to give its shards away in good order."""
+ANOTHER_S: Final = 5.0
+"""So long it is waited for an earlier start of the same node to be over."""
+
+
+class ClusterNode:
+    """In the running event loop. `start` and `stop` once each."""
+
+    worker: Worker
+    member: Membership
+    held: HeldShards
+    place: NodePlace
+
+    def __init__(
+        self,
+        settings: Settings,
+        engines: Engines,
+        *,
+        unset_configs: Collection[str] = (),
+        environment: Mapping[str, str] | None = None,
+        on_lost: Callable[[Exception], None],
+    ) -> None:
+        """`on_lost`: as of Worker."""
+        self._engines = engines
+        self._settings = settings
+        self._unset_configs = unset_configs
+        self._environment = environment
+        self._on_lost = on_lost
+        self._undo: list[Callable[[], object]] = []
+
+    async def start(self) -> None:
+        """Raises HalfmoonError (StartError mostly) with everything undone."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
+        settings, engines, on_stop = self._settings, self._engines, self._undo.append
+        fs = OsFileSystem(Path(settings.node.data_dir))
+        fs.lock()
+        on_stop(fs.unlock)
+        on_stop(engines.close)
+        await engines.open()
+        place = self.place = NodePlace(settings, await self._layout(), lambda: engines.catalog, engines.routes)
+        engine = Engine(engines.database, engines.store, engines.cluster.id, place.me, settings.cluster)
+        engine.owned = lambda: list(place.logs.values())
+        on_stop(engine.stop)
+        worker = self.worker = Worker(
+            settings, place, unset_configs=self._unset_configs, environment=self._environment, on_lost=self._on_lost
+        )
+        held = self.held = HeldShards(worker, engine, place, self._tell_of, self._learn_who_has_it)
+        place.confirming = Confirming(engines.database, held)
+        await self._is_alone()
+        await worker.start()
+        on_stop(worker.stop)
+        watch = CatalogWatch(lambda: worker.news.confirmed_s, lambda: [worker.kafka, *worker.rocketmqs])
+        if worker.access is not None:
+            watch.start()
+            on_stop(watch.stop)
+        worker.more_problems = lambda: [*held.problems.values(), *watch.problems()]
+        told = settings.cluster.told
+        member = self.member = held.member = Membership(
+            engines.database, held, place.me, *told, settings.cluster.rack, msgspec.json.encode(place.doors()).decode()
+        )
+        member.on_nodes = self._nodes
+        worker.answer_also({ShardGiven: self._given_a_shard})
+        engine.start()
+        on_stop(self._leave)
+        await member.start()
+        await self._first_shards()
+
+    async def _layout(self) -> Layout:
+        """Raises StartError."""
+        try:
+            heads = await self._engines.database.heads()
+        except DatabaseUnavailableError as error:
+            raise StartError(f"the database: {error}") from error
+        return Layout(len(heads), sum(head.durability is Durability.FAST for head in heads))
+
+    async def _is_alone(self) -> None:
+        """Two processes that are the same node would send each other's clients back and forth. Raises StartError."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + ANOTHER_S
+        while True:
+            try:
+                same = [each for each in await self._engines.database.nodes() if each.number == self.place.me]
+            except DatabaseUnavailableError as error:
+                raise StartError(f"the database: {error}") from error
+            alive = [each for each in same if each.alive]
+            if not alive:
+                return
+            if loop.time() > until_s:
+                raise StartError(f"node {self.place.me} is running already, at {alive[0].host}:{alive[0].port}")
+            await asyncio.sleep(0.1)
+
+    async def _first_shards(self) -> None:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + READY_S
+        await self.member.looked()
+        await self.worker.links.connected(1.0)
+        for shard in self.held.wanted_shards():
+            try:
+                async with asyncio.timeout(max(0.0, until_s - loop.time())):
+                    await self.held.settled(shard)
+            except TimeoutError:
+                return
+
+    def _tell_of(self, shard: int, incarnation: int) -> None:
+        """The node that has been given a shard looks for itself, if it is not told now."""
+        for node in self.member.nodes:
+            if node.incarnation == incarnation:
+                self.worker.links.ask_process(node.number, ShardGiven(shard), lambda _answer: None)
+
+    def _learn_who_has_it(self) -> None:
+        """The new owner has written it into the catalog, or will."""
+        self.worker.news.catch_up(lambda _error: None)
+
+    def _given_a_shard(self, _question: ShardGiven, told: Told) -> None:
+        self.member.look_soon()
+        told(Done())
+
+    def _nodes(self, nodes: Sequence[Node]) -> None:
+        before = set(self.place.members)
+        self.place.nodes(nodes)
+        now = set(self.place.members)
+        for number in now - before:
+            self.worker.links.add(number)
+        for number in before - now:
+            self.worker.links.remove(number)
+
+    async def stop(self) -> None:
+        """Undo what `start` did, last first."""
+        await undo(self._undo)
+
+    async def _leave(self) -> None:
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self.held.leave()
+        except TimeoutError:
+            logger.warning("event=not_left_in_time after_s=%g", LEAVE_S)
+            self.held.abandon()
+            await self.held.close()
+        await self.member.stop()
+
+    # -- what the process says of it ---------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> Settings:
+        return self.worker.settings
+
+    @property
+    def auditing(self) -> Auditing | None:
+        return self.worker.auditing
+
+    def reload(self, settings: Settings) -> None:
+        self.worker.reload(settings)
+
+    @property
+    def kafka_address(self) -> Address:
+        return self.worker.kafka_address
+
+    @property
+    def rocketmq_address(self) -> Address | None:
+        return None if self.settings.listeners.rocketmq is None else self.place.rocketmq_bind(0)
+
+    @property
+    def namesrv_address(self) -> Address | None:
+        return None if self.settings.listeners.rocketmq is None else self.place.namesrv_bind()
+
+    @property
+    def http_address(self) -> Address | None:
+        return None if self.settings.listeners.http is None else self.place.http_bind()

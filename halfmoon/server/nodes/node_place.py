@@ -1,0 +1,227 @@
+"""A node's place: machines that share a database and an object store. Who is there changes, and so does who has what.
+
+A node has one shard of its own, with the number behind the last: what is about no shard is answered with its services.
+It has none of the topics' partitions, and begins anew with each start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from halfmoon.cluster.engine.cached_files import CachedFiles
+from halfmoon.cluster.engine.storage import ShardStorage
+from halfmoon.core.catalog.owners import OtherNode
+from halfmoon.core.storage.files import OsFileSystem
+from halfmoon.core.storage.local import LocalStorage, read_memory
+from halfmoon.server import admin_socket
+from halfmoon.server.descriptors import HELD_BACK
+from halfmoon.server.workers.place import ShardFiles
+
+if TYPE_CHECKING:
+    from halfmoon.cluster.engine.backing import Backing
+    from halfmoon.cluster.engine.database import Node
+    from halfmoon.cluster.engine.log import ShardLog
+    from halfmoon.cluster.placement import Layout
+    from halfmoon.cluster.store import CatalogStore
+    from halfmoon.config.listener_settings import KafkaListener
+    from halfmoon.config.settings import Settings
+    from halfmoon.config.units import Address
+    from halfmoon.core.storage.files import FileSystem
+    from halfmoon.server.nodes.confirming import Confirming
+    from halfmoon.server.workers.routes import Routes
+
+CACHE, OWN = "cache", "own"
+"""Folders in the data directory: of the shards, and of the node's own."""
+
+
+class Doors(msgspec.Struct):
+    """Where clients reach a node, as it tells the others through the database."""
+
+    kafka: dict[str, tuple[str, int]]
+    """By listener."""
+    rocketmq: tuple[str, int] | None = None
+    """Of the first shard's broker; the others' ports follow."""
+
+
+_doors = msgspec.json.Decoder(Doors)
+
+
+class NodePlace:
+    """See Place."""
+
+    here, is_cluster = 1, True
+
+    def __init__(
+        self,
+        settings: Settings,
+        layout: Layout,
+        open_store: Callable[[], CatalogStore],
+        routes: Callable[[asyncio.AbstractEventLoop, Callable[[int], tuple[str, int] | None]], Routes],
+    ) -> None:
+        """`routes`: made of the loop, and of how a node's host and port are found."""
+        assert settings.node.id is not None
+        self._settings = settings
+        self.me, self.layout, self.shards = settings.node.id, layout, layout.shards
+        self.folder = Path(settings.node.data_dir).absolute()
+        self.secrets = Path(settings.cluster.keys).absolute()
+        self.begins_with: Sequence[int] = [layout.shards]
+        self.owners = [-1] * layout.shards
+        self.open_store = open_store
+        self._routes = routes
+        self._links: dict[int, tuple[str, int]] = {}
+        """Where nodes listen for each other."""
+        self._kafka: dict[str, dict[int, tuple[str, int]]] = {}
+        self._of_rocketmq: dict[int, tuple[str, int]] = {}
+        self._rocketmq: dict[int, tuple[str, int]] = {}
+        """By shard."""
+        self._of_node: dict[int, OtherNode] = {}
+        self._backings: dict[int, Backing] = {}
+        self._memory = read_memory(settings, layout.shards, 1)
+        self.confirming: Confirming | None = None
+        self.logs: dict[int, ShardLog] = {}
+        """Of the shards that are open here."""
+        self._know(self.me, self.doors())
+
+    @property
+    def members(self) -> Mapping[int, OtherNode]:
+        return self._of_node
+
+    def owns(self, shard: int) -> bool:
+        return shard < self.shards
+
+    def confirm(self, told: Callable[[bool], None]) -> None:
+        if self.confirming is None:
+            told(False)
+        else:
+            self.confirming.ask(told)
+
+    # -- who is there, and who has what ------------------------------------------------------------------------------
+
+    def doors(self) -> Doors:
+        """This node's."""
+        listeners = self._settings.listeners
+        rocketmq = listeners.rocketmq
+        return Doors(
+            {each.name: _pair(each.advertise or each.bind) for each in listeners.of_kafka},
+            None if rocketmq is None else _pair(rocketmq.advertise or rocketmq.bind),
+        )
+
+    def nodes(self, found: Sequence[Node]) -> None:
+        """These are all that the database knows of."""
+        alive = {node.number: node for node in found if node.alive and node.number != self.me}
+        for number in [number for number in self._of_node if number not in alive and number != self.me]:
+            self._forget(number)
+        for number, node in alive.items():
+            self._links[number] = node.host, node.port
+            self._know(number, _doors.decode(node.doors))
+
+    def _know(self, number: int, doors: Doors) -> None:
+        for name, address in doors.kafka.items():
+            self._kafka.setdefault(name, {})[number] = address
+        if doors.rocketmq is not None:
+            self._of_rocketmq[number] = doors.rocketmq
+        kafka = doors.kafka.get(self._settings.listeners.kafka.name) or next(iter(doors.kafka.values()))
+        self._of_node[number] = OtherNode(number, kafka, "", doors.rocketmq or (kafka[0], 0))
+        for shard, owner in enumerate(self.owners):
+            if owner == number:
+                self._address(shard)
+
+    def _forget(self, number: int) -> None:
+        self._of_node.pop(number, None)
+        self._links.pop(number, None)
+        self._of_rocketmq.pop(number, None)
+        for addresses in self._kafka.values():
+            addresses.pop(number, None)
+        for shard, owner in enumerate(self.owners):
+            if owner == number:
+                self._address(shard)
+
+    def started(self, shard: int, node: int) -> None:
+        self.owners[shard] = node
+        self._address(shard)
+
+    def _address(self, shard: int) -> None:
+        base = self._of_rocketmq.get(self.owners[shard])
+        if base is None:
+            self._rocketmq.pop(shard, None)
+        else:
+            host, port = base
+            self._rocketmq[shard] = host, port + shard
+
+    # -- shards ------------------------------------------------------------------------------------------------------
+
+    def takes(self, backing: Backing) -> None:
+        """This shard is about to be opened."""
+        self._backings[backing.shard] = backing
+
+    async def files(self, shard: int) -> ShardFiles:
+        if not self.owns(shard):
+            folder = await asyncio.to_thread(_emptied, self.folder / OWN)
+            own = OsFileSystem(folder)
+            own.held_back.hold(HELD_BACK)
+            return ShardFiles(own, LocalStorage, folder, True, _nothing)
+        backing = self._backings.pop(shard)
+        folder = await asyncio.to_thread(_emptied, self.folder / CACHE / f"shard-{shard:02}")
+        files = CachedFiles(OsFileSystem(folder), backing)
+
+        def storage(_fs: FileSystem, settings: Settings) -> ShardStorage:
+            made = ShardStorage(files, settings, backing, self._memory)
+            self.logs[shard] = made.log
+            return made
+
+        return ShardFiles(files, storage, folder, False, lambda: self.logs.pop(shard, None))
+
+    # -- addresses ---------------------------------------------------------------------------------------------------
+
+    def routes(self, loop: asyncio.AbstractEventLoop) -> Routes:
+        return self._routes(loop, self._links.get)
+
+    def kafka_binds(self, listener: KafkaListener) -> Sequence[Address]:
+        return [listener.bind]
+
+    def kafka_addresses(self, listener: KafkaListener) -> Mapping[int, tuple[str, int]]:
+        return self._kafka[listener.name]
+
+    def local_socket(self) -> Path:
+        return admin_socket.path_of(self.folder)
+
+    def local_addresses(self) -> Mapping[int, str]:
+        return {self.me: str(self.local_socket())}
+
+    def http_bind(self) -> Address:
+        listener = self._settings.listeners.http
+        assert listener is not None
+        return listener.bind
+
+    def namesrv_bind(self) -> Address:
+        listener = self._settings.listeners.rocketmq
+        assert listener is not None
+        return listener.namesrv
+
+    def rocketmq_bind(self, shard: int) -> Address:
+        listener = self._settings.listeners.rocketmq
+        assert listener is not None
+        return listener.bind._replace(port=listener.bind.port + shard)
+
+    def rocketmq_addresses(self) -> Mapping[int, tuple[str, int]]:
+        return self._rocketmq
+
+
+def _emptied(folder: Path) -> Path:
+    """What is in it is left from before, and can be had again."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, mode=0o700)
+    return folder
+
+
+def _pair(address: Address) -> tuple[str, int]:
+    return address.host, address.port
+
+
+def _nothing() -> None: ...

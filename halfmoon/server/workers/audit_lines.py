@@ -1,0 +1,35 @@
+"""Audit's topic in a process with several shards: a line goes to the partition in one of them, whichever is here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from halfmoon.server.assembly import Node
+
+
+class AuditLines:
+    """See services/audit/service.Sink."""
+
+    def __init__(self, nodes: Mapping[int, Node], owns: Callable[[int], bool]) -> None:
+        """`nodes`: the shards that are open, as they are at each moment. `owns`: as of Place."""
+        self._nodes = nodes
+        self._owns = owns
+        self._lost = 0
+
+    def put(self, line: bytes, *, echo: bool) -> None:
+        for number, node in self._nodes.items():
+            if self._owns(number):
+                node.audit_topic.put(line, echo=echo)
+                return
+        self._lost += not echo
+
+    def closing(self, node: Node) -> None:
+        """A shard goes: what it has dropped counts on."""
+        self._lost += node.audit_topic.dropped
+
+    @property
+    def dropped(self) -> int:
+        """Lines, since the start."""
+        return self._lost + sum(node.audit_topic.dropped for node in self._nodes.values())

@@ -1,0 +1,208 @@
+"""A cluster of one's own, for tests and demonstrations: PostgreSQL, an object store, and nodes, all as processes.
+
+What they need: PostgreSQL and versitygw (`halfmoon.testing.postgres`, `halfmoon.testing.object_store` say how they are
+installed), and `pip install 'halfmoon[cluster]'`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from halfmoon.errors import StartError
+from halfmoon.testing.object_store import StoreServer
+from halfmoon.testing.ports import free_ports
+from halfmoon.testing.postgres import PostgresServer
+
+READY_S: Final = 60.0
+STOP_S: Final = 60.0
+
+
+class NodeProcess:
+    """One node: `halfmoon serve`."""
+
+    def __init__(self, number: int, folder: Path, kafka: int, environment: Mapping[str, str]) -> None:
+        self.number = number
+        self.folder = folder
+        self.bootstrap = f"127.0.0.1:{kafka}"
+        self._environment = environment
+        self.process: subprocess.Popen[str] | None = None
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "broker.yaml"
+
+    def start(self) -> None:
+        """Returns once it is ready. Raises StartError."""
+        command = [sys.executable, "-m", "halfmoon", "serve", "--config", str(self.config)]
+        with (self.folder / "log").open("a") as log:
+            self.process = subprocess.Popen(
+                command, env=self._environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=log, text=True,
+            )  # fmt: skip
+        assert self.process.stdout is not None
+        if not self.process.stdout.readline().startswith("ready "):
+            said = (self.folder / "log").read_text()[-2000:]
+            raise StartError(f"node {self.number} ended with {self.process.wait()}: {said}")
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def signal(self, number: int) -> None:
+        """SIGKILL, SIGSTOP, SIGCONT, …"""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(number)
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        self._wait()
+
+    def stop(self) -> int | None:
+        """In good order; the exit code."""
+        self.signal(signal.SIGTERM)
+        try:
+            return self._wait()
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+    def _wait(self) -> int | None:
+        process = self.process
+        if process is None:
+            return None
+        code = process.wait(STOP_S)
+        assert process.stdout is not None
+        process.stdout.close()
+        self.process = None
+        return code
+
+
+class ClusterProcesses:
+    """A context manager: whoever enters it has a cluster whose nodes are ready."""
+
+    def __init__(
+        self,
+        folder: Path,
+        nodes: int = 3,
+        *,
+        fast: int = 16,
+        objects: int = 16,
+        more: Mapping[str, Any] | None = None,
+        durable: bool = True,
+    ) -> None:
+        """`fast`, `objects`: how many shards of either durability. `more`: sections of each node's broker.yaml.
+        `durable`: False where a test has no power cut to survive."""
+        self.folder = folder
+        self._count = nodes
+        self._shards = fast, objects
+        self._more = more or {}
+        self._apart = Path(tempfile.mkdtemp(prefix="halfmoon-postgres-"))
+        self._apart.chmod(0o755)  # where this process is root's, PostgreSQL is another user's
+        self.database = PostgresServer(self._apart / "data", durable=durable)
+        self.store = StoreServer(folder / "store")
+        self._undo = ExitStack()
+        self.nodes: dict[int, NodeProcess] = {}
+
+    def __enter__(self) -> ClusterProcesses:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._undo.enter_context(self.database)
+            self._undo.enter_context(self.store)
+            for number in range(1, self._count + 1):
+                self.add(number)
+            fast, objects = self._shards
+            self.command(
+                "cluster", "init", "--fast", str(fast), "--objects", str(objects), "--nodes", str(max(3, self._count)),
+                "--config", str(self.nodes[1].config),
+            )  # fmt: skip
+            for node in self.nodes.values():
+                node.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for node in self.nodes.values():
+            node.kill()
+        self._undo.close()
+        shutil.rmtree(self._apart, ignore_errors=True)
+
+    def add(self, number: int) -> NodeProcess:
+        """One more, which is not started yet."""
+        folder = self.folder / f"node-{number}"
+        folder.mkdir()
+        kafka, link, http = free_ports(3)
+        secret = self.folder / "store-secret"
+        secret.write_text(self.store.settings["secret_access_key"])
+        sections: dict[str, Any] = {
+            "node": {"id": number, "data_dir": str(folder / "data")},
+            "listeners": {"kafka": {"bind": f"127.0.0.1:{kafka}"}, "http": {"bind": f"127.0.0.1:{http}"}},
+            "cluster": {
+                "database": self.database.dsn(),
+                "store": self.store.url,
+                "store_endpoint": self.store.settings["endpoint"],
+                "store_region": self.store.settings["region"],
+                "store_access_key": self.store.settings["access_key_id"],
+                "store_secret": str(secret),
+                "keys": str(self.folder / "keys"),
+                "bind": f"127.0.0.1:{link}",
+            },
+            **self._more,
+        }
+        (folder / "broker.yaml").write_text(json.dumps(sections, indent=2))
+        node = self.nodes[number] = NodeProcess(number, folder, kafka, self.environment)
+        return node
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PG"))}
+
+    def command(self, *arguments: str) -> str:
+        """What `halfmoon …` prints. Raises StartError."""
+        done = subprocess.run(
+            [sys.executable, "-m", "halfmoon", *arguments], env=self.environment, capture_output=True, text=True,
+            check=False, timeout=READY_S,
+        )  # fmt: skip
+        if done.returncode:
+            raise StartError(f"halfmoon {' '.join(arguments)}: {done.stderr}")
+        return done.stdout
+
+    @property
+    def bootstrap(self) -> str:
+        """Of all nodes."""
+        return ",".join(node.bootstrap for node in self.nodes.values())
+
+    def state(self) -> Sequence[Mapping[str, Any]]:
+        """Of the nodes, as `halfmoon cluster status` tells it."""
+        said = self.command("cluster", "status", "-o", "json", "--config", str(self.nodes[1].config))
+        found: list[Mapping[str, Any]] = json.loads(said)
+        return found
+
+    def wait_until_shared(self, limit_s: float = 30.0) -> None:
+        """Each living node has its part. Raises StartError."""
+        until_s = time.monotonic() + limit_s
+        total = sum(self._shards)
+        while True:
+            rows = [row for row in self.state() if row["state"] == "up"]
+            counts = [row["fast"] + row["object"] for row in rows]
+            alive = sum(node.is_running for node in self.nodes.values())
+            if len(rows) == alive and sum(counts) == total and max(counts) - min(counts) <= 2:
+                return
+            if time.monotonic() > until_s:
+                raise StartError(f"the shards are not shared out: {rows}")
+            time.sleep(0.2)

@@ -1,0 +1,171 @@
+"""A broker for tests of several nodes (docs/cluster.md): `halfmoon serve` as children, over a PostgreSQL and an object
+store that all such brokers of this process share. They are started with the first one, and end with the process.
+
+Each data directory is a cluster of its own: what its nodes have written is there when they are started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import base64
+import copy
+import json
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from halfmoon.server import admin_socket
+from halfmoon.server.nodes import keys
+from halfmoon.testing.object_store import StoreServer
+from halfmoon.testing.ports import choose
+from halfmoon.testing.postgres import PostgresServer
+from halfmoon.testing.serving_process import ServingProcess
+
+SHARDS: Final = 16
+"""All fast: an object shard answers after 200 ms, which tests would wait for."""
+_STATE: Final = "cluster.json"
+
+
+class Services:
+    """The database and the store."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="halfmoon-services-"))
+        self._folder.chmod(0o755)  # root's PostgreSQL is another user's
+        self.database = PostgresServer(self._folder / "postgres", durable=False, more="max_connections = 300")
+        self.store = StoreServer(self._folder / "store")
+        self.secret = self._folder / "secret"
+        self.secret.write_text(self.store.settings["secret_access_key"])
+        self.secret.chmod(0o600)
+        try:
+            self.database.__enter__()
+            self.store.__enter__()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self.store.stop()
+        if self.database.port:
+            self.database.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def make(self, folder: Path, nodes: int) -> str:
+        """A cluster whose keys are in this folder; the name of its database."""
+        name = f"cluster_{uuid.uuid4().hex}"
+        keys.make_common(folder, os.urandom)
+        for number in range(1, nodes + 1):
+            keys.make_node(folder, number)
+        asyncio.run(self._make(name))
+        return name
+
+    async def _make(self, name: str) -> None:
+        import asyncpg
+
+        from halfmoon.cluster.postgres import schema
+        from halfmoon.cluster.postgres.connecting import Access
+
+        connection = await asyncpg.connect(self.database.dsn())
+        try:
+            await connection.execute(f"create database {name}")
+        finally:
+            await connection.close()
+        cluster_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+        await schema.create(Access(self.database.dsn(name)), cluster_id, SHARDS, 0)
+
+
+_services: Services | None = None
+
+
+def services() -> Services:
+    global _services
+    if _services is None:
+        _services = Services()
+        atexit.register(_services.close)
+    return _services
+
+
+class Nodes:
+    """Use it as often as it is to start, one after the other: it is at the same addresses each time."""
+
+    def __init__(self, count: int, config: Mapping[str, Any]) -> None:
+        """`config`: sections as in broker.yaml. Ports that are 0 are chosen here."""
+        self._configs = [_of_node(number, config) for number in range(1, count + 1)]
+        self._processes: list[ServingProcess] = []
+        self.addresses: dict[str, str] = {}
+        """`host:port` of kafka, rocketmq, namesrv and http of the first node, as far as they are on."""
+
+    def start(self, data_dir: str) -> None:
+        """Returns when all are ready. Raises StartError, TimeoutError."""
+        found = services()
+        folder = Path(data_dir)
+        state = folder / _STATE
+        if not state.exists():
+            state.write_text(json.dumps({"database": found.make(folder / "keys", len(self._configs))}))
+        database = json.loads(state.read_text())["database"]
+        try:
+            for number, config in enumerate(self._configs, 1):
+                cluster = {
+                    "database": found.database.dsn(database), "store": f"{found.store.url}/{database}",
+                    "store_endpoint": found.store.settings["endpoint"],
+                    "store_access_key": found.store.settings["access_key_id"], "store_secret": str(found.secret),
+                    "keys": str(folder / "keys"),
+                }  # fmt: skip
+                node = {"id": number, "data_dir": str(self.folder_of(data_dir, number))}
+                cluster["bind"] = config["cluster"]["bind"]
+                process = ServingProcess({**config, "node": node, "cluster": cluster})
+                self._processes.append(process)
+                process.begin()
+            for process in self._processes:
+                process.wait_until_ready()
+        except BaseException:
+            self._kill()
+            raise
+        self.addresses = self._processes[0].addresses
+
+    def stop(self) -> None:
+        """Stop cleanly. Raises RuntimeError where one has ended otherwise."""
+        problems = []
+        for process in self._processes:
+            try:
+                process.stop()
+            except RuntimeError as error:
+                problems.append(str(error))
+        self._processes = []
+        if problems:
+            raise RuntimeError("; ".join(problems))
+
+    def admin_sockets(self, data_dir: str) -> list[Path]:
+        """The administrator's, of all processes."""
+        numbers = range(1, 1 + len(self._configs))
+        return [admin_socket.path_of(self.folder_of(data_dir, number)) for number in numbers]
+
+    def _kill(self) -> None:
+        for process in self._processes:
+            process.kill()
+        self._processes = []
+
+    @staticmethod
+    def folder_of(data_dir: str, number: int) -> Path:
+        return Path(data_dir) / f"node-{number}"
+
+
+def _of_node(number: int, config: Mapping[str, Any]) -> dict[str, Any]:
+    made = copy.deepcopy(dict(config))
+    if made.get("log", {}).get("flush") not in (None, "sync"):
+        made["log"] = {**made["log"], "flush": "sync"}
+    listeners = made.get("listeners") or {}
+    kafka = listeners.get("kafka") or []
+    for listener in kafka if isinstance(kafka, list) else [kafka]:
+        choose(listener, "bind", 1)
+    for name, counts in (("rocketmq", {"bind": SHARDS, "namesrv": 1}), ("http", {"bind": 1})):
+        for key, count in counts.items():
+            choose(listeners.get(name) or {}, key, count)
+    made["cluster"] = {"bind": "127.0.0.1:0"}
+    choose(made["cluster"], "bind", 1)
+    return made

@@ -1,0 +1,142 @@
+"""`halfmoon serve` as a child that ends when this process does (`serving`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from halfmoon.errors import StartError
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+KEPT_VARIABLES = ("HALFMOON_LOGLEVEL", "HALFMOON_PURE")
+
+
+class ServingProcess:
+    """Of one start."""
+
+    def __init__(self, config: Mapping[str, Any], options: Sequence[str] = ()) -> None:
+        """`config`: what broker.yaml says. `options`: of the command line."""
+        self._config = config
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self.addresses: dict[str, str] = {}
+        """`host:port` of kafka, rocketmq, namesrv and http, as far as they are on, once it is ready."""
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "it is not running"
+        return self._process.pid
+
+    def begin(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="halfmoon-serving-")
+        self.config.write_text(json.dumps(self._config, default=str))  # JSON is YAML
+        command = [sys.executable, "-m", "halfmoon.testing.serving", "--config", str(self.config), *self._options]
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("HALFMOON_") or name in KEPT_VARIABLES
+        }
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+            )
+
+    def start(self) -> None:
+        """Returns when it is ready; else it is ended. Raises StartError, TimeoutError."""
+        self.begin()
+        try:
+            self.wait_until_ready()
+        except BaseException:
+            self.kill()
+            raise
+
+    def wait_until_ready(self) -> None:
+        """Raises StartError, TimeoutError."""
+        process = self._process
+        assert process is not None and process.stdout is not None
+        read, end_s = b"", time.monotonic() + START_TIMEOUT_S
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while not read.endswith(b"\n"):
+                if not selector.select(max(end_s - time.monotonic(), 0)):
+                    raise TimeoutError(f"the broker did not start within {START_TIMEOUT_S} s: {self.said()}")
+                more = os.read(process.stdout.fileno(), 4096)
+                if not more:
+                    raise StartError(self._why_not())
+                read += more
+        line = read.decode()
+        self.addresses = dict(re.findall(r" (kafka|rocketmq|namesrv|http)=(\S+)", line))
+        assert "kafka" in self.addresses, line
+
+    def _why_not(self) -> str:
+        said = self.said()
+        reasons: list[str] = re.findall(r"^halfmoon: (.*)$", said, re.MULTILINE)
+        if reasons and "ended before it was ready" not in reasons[-1]:
+            return reasons[-1]
+        return f"the broker ended before it was ready: {said}"
+
+    def stop(self) -> None:
+        """Stop cleanly. Raises RuntimeError where it has ended otherwise."""
+        process = self._process
+        assert process is not None
+        ended = process.poll()
+        code = self._end(process, signal.SIGTERM)
+        said = self.said()
+        self._close()
+        if ended is not None or code:
+            how = "had ended already" if ended is not None else "was killed" if code < 0 else "did not end cleanly"
+            raise RuntimeError(f"the broker {how}, with code {code}: {said}")
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._end(self._process, signal.SIGKILL)
+            self._close()
+
+    def said(self, lines: int = 20) -> str:
+        """The last lines of its log."""
+        try:
+            return "".join(self._log.read_text(errors="replace").splitlines(keepends=True)[-lines:])
+        except FileNotFoundError:
+            return ""
+
+    @property
+    def config(self) -> Path:
+        """Its broker.yaml."""
+        assert self._folder is not None
+        return Path(self._folder.name) / "broker.yaml"
+
+    @property
+    def _log(self) -> Path:
+        assert self._folder is not None
+        return Path(self._folder.name) / "log"
+
+    def _end(self, process: subprocess.Popen[bytes], number: signal.Signals) -> int:
+        """Its exit code. It is killed where it does not end; its workers end when it does."""
+        process.send_signal(number)
+        try:
+            return process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+    def _close(self) -> None:
+        process, folder = self._process, self._folder
+        self._process = self._folder = None
+        if process is not None:
+            for pipe in (process.stdin, process.stdout):
+                assert pipe is not None
+                pipe.close()
+        if folder is not None:
+            folder.cleanup()

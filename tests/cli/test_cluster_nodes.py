@@ -1,0 +1,124 @@
+"""`halfmoon cluster` for nodes: on a real PostgreSQL, and a real object store, where they are installed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halfmoon.cli.main import run
+from halfmoon.server.workers.routes import contexts
+from tests.cluster.servers import object_store, postgres
+
+Say = Callable[..., Any]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    dsn = asyncio.run(postgres().new_database())
+    sections = {
+        "node": {"id": 1},
+        "cluster": {"database": dsn, "store": "s3://nowhere/", "keys": str(tmp_path / "keys")},
+    }
+    path = tmp_path / "broker.yaml"
+    path.write_text(json.dumps(sections))
+    return path
+
+
+@pytest.fixture
+def say(config: Path, capsys: pytest.CaptureFixture[str]) -> Say:
+    def say(*words: str, code: int = 0) -> str:
+        assert run(["cluster", *words, "--config", str(config)]) == code
+        said = capsys.readouterr()
+        return said.out if code == 0 else said.err
+
+    return say
+
+
+def test_a_cluster_is_made_once_with_keys_for_its_nodes(say: Say, config: Path) -> None:
+    made = json.loads(say("init", "--fast", "4", "--objects", "2", "--nodes", "2", "-o", "json"))
+    assert len(made["cluster_id"]) == 22
+    keys = config.parent / "keys"
+    assert sorted(path.name for path in keys.iterdir()) == [
+        "ca.crt", "ca.key", "node-1.crt", "node-1.key", "node-2.crt", "node-2.key", "node.key"
+    ]  # fmt: skip
+    for secret in ("ca.key", "node-1.key", "node-2.key", "node.key"):
+        assert stat.S_IMODE((keys / secret).stat().st_mode) == 0o600
+    before = (keys / "ca.crt").read_bytes(), (keys / "node.key").read_bytes()
+    assert "has a cluster already" in say("init", code=1)
+    assert (keys / "ca.crt").read_bytes(), (keys / "node.key").read_bytes() == before
+    assert say("status") == "NODE  ADDRESS  RACK  STATE  FAST  OBJECT\n"
+    assert "have format" in say("upgrade")
+
+
+def test_the_keys_of_nodes_let_them_in_at_each_other(say: Say, config: Path) -> None:
+    say("init", "--nodes", "1")
+    say("certificate", "7")
+    keys = config.parent / "keys"
+    serving, _ = contexts(keys / "ca.crt", keys / "node-1.crt", keys / "node-1.key")
+    _, connecting = contexts(keys / "ca.crt", keys / "node-7.crt", keys / "node-7.key")
+    inside, outside = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = serving.wrap_bio(inside, outside, server_side=True)
+    client = connecting.wrap_bio(outside, inside)
+    for _ in range(4):
+        for side in (client, server):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    found = server.getpeercert()
+    assert found is not None
+    assert found["subject"] == ((("commonName", "node-7"),),)
+
+
+def test_without_the_authoritys_key_no_keys_are_made(say: Say, config: Path) -> None:
+    assert "ca.crt is missing: `halfmoon cluster init` makes it" in say("certificate", "1", code=1)
+    say("init", "--nodes", "1")
+    (config.parent / "keys" / "ca.key").unlink()
+    assert "ca.key is missing" in say("certificate", "2", code=1)
+
+
+def test_what_is_no_cluster_is_said(say: Say, config: Path, tmp_path: Path) -> None:
+    assert "the database has no cluster: `halfmoon cluster init` makes one" in say("upgrade", code=1)
+    (tmp_path / "plain.yaml").write_text("node: {id: 1}\n")
+    assert run(["cluster", "status", "--config", str(tmp_path / "plain.yaml")]) == 1
+
+
+def test_shards_cannot_be_moved_to_nobody(say: Say) -> None:
+    say("init")
+    assert "node 3 is not up" in say("move", "0", "3", code=1)
+    assert "node 3 is not up" in say("drain", "3", code=1)
+
+
+def test_a_database_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("asyncpg", reason="asyncpg is not installed: pip install 'halfmoon[cluster]'")
+    path = tmp_path / "broker.yaml"
+    cluster = {"database": "postgresql://x@127.0.0.1:1/x", "store": "s3://a/b", "keys": str(tmp_path / "keys")}
+    path.write_text(json.dumps({"node": {"id": 1}, "cluster": cluster}))
+    for words in (["init"], ["status"], ["upgrade"]):
+        assert run(["cluster", *words, "--config", str(path)]) == 1
+        assert "ConnectionRefusedError" in capsys.readouterr().err
+
+
+def test_services_are_tried(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = object_store()
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", store.settings["access_key_id"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", store.settings["secret_access_key"])
+    dsn = asyncio.run(postgres().new_database())
+    words = ["cluster", "check", "--database", dsn, "--store", f"{store.url}/trial"]
+    words += ["--endpoint", store.settings["endpoint"], "-o", "json"]
+    code = run(words)
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["service"] for row in rows} == {"database", "store"}
+    assert all(row["verdict"] == "ok" for row in rows if row["service"] == "store"), rows
+    assert code == (0 if all(row["verdict"] != "failed" for row in rows) else 1)
+    assert run(["cluster", "check"]) == 1
+    assert "give --config" in capsys.readouterr().err

@@ -1,0 +1,226 @@
+"""Nodes of a cluster in one loop, over a database and a store in memory: what they do to each other, and clients see.
+
+Their catalog is a SQLite file, their links sockets in the file system: the ports are the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from halfmoon.adapters.kafka.protocol import (
+    CreateTopicsRequest,
+    FetchRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    ProduceRequest,
+)
+from halfmoon.cluster.engine.pieces import Durability
+from halfmoon.cluster.sqlite_store import SqliteStore
+from halfmoon.cluster.store import Cluster
+from halfmoon.config.settings import Settings, load_settings
+from halfmoon.core.records.batches import build_batch
+from halfmoon.server.nodes.node import ClusterNode
+from halfmoon.server.workers.routes import SocketRoutes
+from halfmoon.testing.ports import free_ports
+from tests.cluster.engine.doubles import MemoryDatabase, MemoryStore, unsure_database, unsure_store
+from tests.fuzz.peer import Peer
+from tests.server.workers.test_moving_shards import values_of
+
+PRODUCE, FETCH, METADATA, COMMIT, COMMITTED, COORDINATOR, CREATE = 0, 1, 3, 8, 9, 10, 19
+NONE, NOT_LEADER, NOT_COORDINATOR = 0, 6, 16
+
+
+class MemoryEngines:
+    """See server/nodes/engines.Engines."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self._world = world
+        self._number = number
+        self.database = unsure_database(world.database, random.Random(number))
+        self.store = unsure_store(world.store, random.Random(number))
+
+    async def open(self) -> None:
+        self.catalog = SqliteStore(self._world.catalog)
+        self.cluster = self.catalog.cluster
+
+    async def close(self) -> None:
+        pass
+
+    def routes(self, loop: asyncio.AbstractEventLoop, address_of: Callable[[int], Any]) -> SocketRoutes:
+        return SocketRoutes(loop, self._number, [self._world.folder / f"link-{n}.sock" for n in range(10)])
+
+
+class World:
+    def __init__(self, folder: Path, shards: Sequence[Durability]) -> None:
+        self.folder = folder
+        self.database, self.store = MemoryDatabase(shards), MemoryStore()
+        self.catalog = folder / "catalog.db"
+        SqliteStore.create(self.catalog, Cluster("a-cluster", len(shards)))
+        self.nodes: dict[int, ClusterNode] = {}
+        self.engines: dict[int, MemoryEngines] = {}
+        self.lost: list[Exception] = []
+        (folder / "keys").mkdir()
+
+    def settings(self, number: int, **more: Any) -> Settings:
+        port, bind = free_ports(2)
+        sections: dict[str, Any] = {
+            "node": {"id": number, "data_dir": str(self.folder / f"node-{number}")},
+            "listeners": {"kafka": {"bind": f"127.0.0.1:{port}"}},
+            "cluster": {
+                "database": "postgresql://in.memory/", "store": "s3://memory/", "bind": f"127.0.0.1:{bind}",
+                "object_interval": "20ms", "keys": str(self.folder / "keys"),
+            },
+            "log": {"segment_bytes": "1MiB", "low_disk_bytes": 0},
+        }  # fmt: skip
+        return load_settings({**sections, **more}, {}, {})
+
+    async def start(self, number: int, **more: Any) -> ClusterNode:
+        engines = self.engines[number] = MemoryEngines(self, number)
+        node = self.nodes[number] = ClusterNode(self.settings(number, **more), engines, on_lost=self.lost.append)
+        await node.start()
+        return node
+
+    async def stop(self, number: int) -> None:
+        await self.nodes.pop(number).stop()
+
+    def cut_off(self, number: int) -> None:
+        """It reaches neither the database nor the store any more; its process goes on."""
+        engines = self.engines[number]
+        engines.database.down = engines.store.down = True
+
+    def holders(self) -> dict[int, list[int]]:
+        """Node → the shards that are open there."""
+        return {number: sorted(node.held.open) for number, node in self.nodes.items()}
+
+    async def until(self, what: Callable[[], object], limit_s: float = 20.0) -> None:
+        async with asyncio.timeout(limit_s):
+            while not what():
+                await asyncio.sleep(0.01)
+
+    async def shared_out(self) -> None:
+        """Each shard is open at one node."""
+        shards = list(range(len(self.database.shards)))
+        await self.until(lambda: sorted(one for found in self.holders().values() for one in found) == shards)
+
+    # -- as a client -------------------------------------------------------------------------------------------------
+
+    async def ask(self, number: int, key: int, version: int, **fields: Any) -> Any:
+        address = self.nodes[number].kafka_address
+
+        def ask() -> Any:
+            with Peer((address.host, address.port)) as peer:
+                return peer.ask(key, version, **fields)
+
+        return await asyncio.to_thread(ask)
+
+    async def create(
+        self, name: str, partitions: int, number: int = 1, configs: dict[str, str] | None = None, replicas: int = 1
+    ) -> int:
+        """The error code."""
+        kind = CreateTopicsRequest.CreatableTopic
+        given = [kind.CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()]
+        topic = kind(name=name, num_partitions=partitions, replication_factor=replicas, assignments=[], configs=given)
+        (found,) = (await self.ask(number, CREATE, 5, topics=[topic], timeout_ms=5000, validate_only=False)).topics
+        return int(found.error_code)
+
+    async def leaders(self, number: int, name: str) -> dict[int, tuple[int, int]]:
+        """Partition → node, leader epoch; as this node says."""
+        found = await self.ask(number, METADATA, 7, topics=None, allow_auto_topic_creation=False)
+        (topic,) = (topic for topic in found.topics if topic.name == name)
+        return {part.partition_index: (part.leader_id, part.leader_epoch) for part in topic.partitions}
+
+    async def led(self, name: str) -> None:
+        """All nodes know for each partition the one that has it."""
+
+        async def is_led() -> bool:
+            found = [await self.leaders(number, name) for number in self.nodes]
+            return all(each == found[0] and all(node in self.nodes for node, _ in each.values()) for each in found)
+
+        async with asyncio.timeout(20):
+            while not await is_led():
+                await asyncio.sleep(0.02)
+
+    async def produce(self, number: int, name: str, partition: int, value: bytes) -> int:
+        """The error code."""
+        topic = ProduceRequest.TopicProduceData
+        data = [
+            topic.PartitionProduceData(index=partition, records=build_batch([(None, value, 1_700_000_000_000, ())]))
+        ]
+        topics = [topic(name=name, partition_data=data)]
+        answer = await self.ask(number, PRODUCE, 7, transactional_id=None, acks=-1, timeout_ms=1000, topic_data=topics)
+        return int(answer.responses[0].partition_responses[0].error_code)
+
+    async def send(self, name: str, partition: int, value: bytes) -> None:
+        """To whoever has the partition, as often as it takes."""
+        async with asyncio.timeout(20):
+            while True:
+                for number in list(self.nodes):
+                    with contextlib.suppress(OSError):
+                        node, _ = (await self.leaders(number, name))[partition]
+                        if node in self.nodes and await self.produce(node, name, partition, value) == NONE:
+                            return
+                await asyncio.sleep(0.02)
+
+    async def values(self, number: int, name: str, partition: int) -> list[bytes] | int:
+        """Of all records; or the error code."""
+        topic = FetchRequest.FetchTopic
+        part = topic.FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
+        answer = await self.ask(
+            number, FETCH, 11, replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, isolation_level=0,
+            session_id=0, session_epoch=-1, topics=[topic(topic=name, partitions=[part])],
+        )  # fmt: skip
+        (found,) = answer.responses[0].partitions
+        return int(found.error_code) or values_of(bytes(found.records))
+
+    async def read(self, name: str, partition: int) -> list[bytes]:
+        """From whoever has it."""
+        async with asyncio.timeout(20):
+            while True:
+                for number in list(self.nodes):
+                    found = await self.values(number, name, partition)
+                    if isinstance(found, list):
+                        return found
+                await asyncio.sleep(0.02)
+
+    async def commit(self, number: int, group: str, topic: str, partition: int, offset: int) -> int:
+        """The error code."""
+        of_topic = OffsetCommitRequest.OffsetCommitRequestTopic
+        part = of_topic.OffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_metadata=""
+        )
+        answer = await self.ask(
+            number, COMMIT, 2, group_id=group, generation_id_or_member_epoch=-1, member_id="", retention_time_ms=-1,
+            topics=[of_topic(name=topic, partitions=[part])],
+        )  # fmt: skip
+        return int(answer.topics[0].partitions[0].error_code)
+
+    async def committed(self, number: int, group: str, topic: str, partition: int) -> int:
+        """The offset; or the error code, below −1."""
+        asked = [OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])]
+        answer = await self.ask(number, COMMITTED, 1, group_id=group, topics=asked)
+        found = answer.topics[0].partitions[0]
+        return -100 - int(found.error_code) if found.error_code else int(found.committed_offset)
+
+    async def coordinator(self, number: int, group: str) -> int:
+        """A node; or −1."""
+        (found,) = (await self.ask(number, COORDINATOR, 4, key_type=0, coordinator_keys=[group])).coordinators
+        return int(found.node_id)
+
+
+@asynccontextmanager
+async def cluster(folder: Path, nodes: int, shards: Sequence[Durability]) -> AsyncIterator[World]:
+    world = World(folder, shards)
+    try:
+        for number in range(1, nodes + 1):
+            await world.start(number)
+        yield world
+    finally:
+        for number in list(world.nodes):
+            await world.stop(number)
+    assert not world.lost

@@ -1,0 +1,48 @@
+"""A node that does not hear of the catalog answers no client."""
+
+from __future__ import annotations
+
+import asyncio
+
+from halfmoon.server.nodes.catalog_watch import STALE_S, CatalogWatch
+from tests.cluster.engine.virtual import play
+
+
+class Door:
+    def __init__(self) -> None:
+        self.is_shut = False
+        self.reasons: list[str] = []
+
+    def shut(self, reason: str) -> None:
+        self.is_shut = True
+        self.reasons.append(reason)
+
+    def open_again(self) -> None:
+        self.is_shut = False
+
+
+def test_doors_are_shut_while_nothing_is_heard() -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        heard_s = loop.time()
+        doors = [Door()]
+        watch = CatalogWatch(lambda: heard_s, lambda: doors)
+        watch.start()
+        await asyncio.sleep(STALE_S - 0.1)
+        assert not doors[0].is_shut
+        assert watch.problems() == []
+        await asyncio.sleep(1)
+        assert doors[0].is_shut
+        assert len(watch.problems()) == 1
+        doors.append(Door())  # of a shard that comes meanwhile
+        await asyncio.sleep(1)
+        assert doors[1].is_shut
+        heard_s = loop.time()
+        await asyncio.sleep(1)
+        assert [door.is_shut for door in doors] == [False, False]
+        assert watch.problems() == []
+        watch.stop()
+        await asyncio.sleep(2 * STALE_S)
+        assert not doors[0].is_shut
+
+    play(story())

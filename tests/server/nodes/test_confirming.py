@@ -1,0 +1,105 @@
+"""Answers that must be current wait for a look that was begun after they were asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from halfmoon.cluster.engine.pieces import Durability
+from halfmoon.server.nodes.confirming import LIMIT_S, Confirming
+from tests.cluster.engine.doubles import MemoryDatabase, unsure_database
+from tests.cluster.engine.virtual import play
+
+
+class Asking:
+    """A node that has shard 0, as it believes."""
+
+    def __init__(self) -> None:
+        self.world = MemoryDatabase([Durability.FAST] * 2)
+        self.database = unsure_database(self.world, random.Random(1))
+        self.database.pause_s = lambda: 0.1
+        self.open: dict[int, tuple[int, float]] = {}
+        self.losses = 0
+        self.confirming = Confirming(self.database, self)
+        self.me = 0
+
+    async def take(self) -> None:
+        self.me = await self.world.register(1, "host", 1, "")
+        head = await self.world.take(0, self.world.shards[0].head.epoch, self.me)
+        assert head is not None
+        self.open[0] = head.epoch, asyncio.get_running_loop().time()
+
+    async def ask(self) -> bool:
+        certain: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.confirming.ask(certain.set_result)
+        return await certain
+
+
+def test_whoever_has_its_shards_is_certain() -> None:
+    async def story() -> None:
+        asking = Asking()
+        await asking.take()
+        assert await asking.ask()
+        assert await asyncio.gather(*(asking.ask() for _ in range(100))) == [True] * 100
+
+    play(story())
+
+
+def test_a_look_that_was_under_way_when_the_request_came_says_nothing() -> None:
+    async def story() -> None:
+        asking = Asking()
+        await asking.take()
+        first = asyncio.ensure_future(asking.ask())
+        await asyncio.sleep(0.15)  # the first look has been answered, and the answer is on its way
+        await asking.world.leave(asking.me)
+        other = await asking.world.register(2, "host", 2, "")
+        assert await asking.world.take(0, asking.open[0][0], other) is not None
+        second = asyncio.ensure_future(asking.ask())
+        assert await first
+        assert not await second
+
+    play(story())
+
+
+def test_what_was_taken_during_the_look_is_certain() -> None:
+    async def story() -> None:
+        asking = Asking()
+        asking.me = await asking.world.register(1, "host", 1, "")
+        asked = asyncio.ensure_future(asking.ask())
+        await asyncio.sleep(0.15)
+        await asking.take()
+        assert await asked
+
+    play(story())
+
+
+def test_without_the_database_nobody_is_certain_and_nobody_waits_for_ever() -> None:
+    async def story() -> None:
+        asking = Asking()
+        await asking.take()
+        asking.database.down = True
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        early = asyncio.ensure_future(asking.ask())
+        await asyncio.sleep(LIMIT_S - 1)
+        late = asyncio.ensure_future(asking.ask())
+        assert not await early
+        assert LIMIT_S < loop.time() - begun_s < LIMIT_S + 1
+        asking.database.down = False
+        assert await late
+
+    play(story())
+
+
+def test_what_was_lost_meanwhile_may_have_been_lost_before() -> None:
+    async def story() -> None:
+        asking = Asking()
+        await asking.take()
+        asked = asyncio.ensure_future(asking.ask())
+        await asyncio.sleep(0)
+        asking.losses += 1
+        del asking.open[0]
+        assert not await asked
+        assert await asking.ask()
+
+    play(story())

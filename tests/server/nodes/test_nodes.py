@@ -1,0 +1,218 @@
+"""Nodes come and go, and the messages stay."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halfmoon.cluster.engine.pieces import Durability
+from halfmoon.server.measured_loop import MeasuredLoop
+from tests.fuzz.peer import ClosedError
+from tests.server.nodes.cluster import METADATA, NONE, NOT_LEADER, World, cluster
+
+FAST = [Durability.FAST] * 4
+MIXED = [Durability.FAST] * 2 + [Durability.OBJECT] * 2
+INVALID_CONFIG, INVALID_REPLICATION_FACTOR = 40, 38
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., None]:
+    def play(story: Callable[[World], Any], nodes: int = 2, shards: Sequence[Durability] = FAST) -> None:
+        async def run() -> None:
+            async with cluster(tmp_path, nodes, shards) as world:
+                await story(world)
+
+        with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+            runner.run(run())
+
+    return play
+
+
+def test_one_node_has_all_shards_and_serves_them(run: Any) -> None:
+    async def story(world: World) -> None:
+        await world.shared_out()
+        assert await world.create("t", 4) == NONE
+        for index in range(4):
+            assert await world.produce(1, "t", index, b"v%d" % index) == NONE
+        assert [await world.values(1, "t", index) for index in range(4)] == [[b"v%d" % index] for index in range(4)]
+        assert await world.commit(1, "g", "t", 0, 1) == NONE
+        assert await world.committed(1, "g", "t", 0) == 1
+        assert await world.coordinator(1, "g") == 1
+
+    run(story, 1)
+
+
+def test_two_nodes_share_the_shards_and_clients_find_them(run: Any) -> None:
+    async def story(world: World) -> None:
+        await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
+        await world.shared_out()
+        assert await world.create("t", 4) == NONE
+        await world.led("t")
+        leaders = await world.leaders(1, "t")
+        assert {node for node, _ in leaders.values()} == {1, 2}
+        for index, (node, _) in leaders.items():
+            assert await world.produce(node, "t", index, b"v") == NONE
+            assert await world.produce(3 - node, "t", index, b"v") == NOT_LEADER
+            assert await world.values(node, "t", index) == [b"v"]
+        for group in ("a", "b", "c", "d", "e"):
+            at = await world.coordinator(1, group)
+            assert at == await world.coordinator(2, group)
+            assert await world.commit(at, group, "t", 1, 5) == NONE
+            assert await world.committed(at, group, "t", 1) == 5
+
+    run(story)
+
+
+def test_what_a_node_had_is_served_by_the_others_when_it_stops(run: Any) -> None:
+    async def story(world: World) -> None:
+        await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
+        assert await world.create("t", 4) == NONE
+        for index in range(4):
+            await world.send("t", index, b"before")
+        before = await world.leaders(1, "t")
+        await world.stop(2)
+        await world.shared_out()
+        for index in range(4):
+            await world.send("t", index, b"after")
+            assert await world.read("t", index) == [b"before", b"after"]
+        after = await world.leaders(1, "t")
+        assert all(node == 1 for node, _ in after.values())
+        assert all(after[at][1] > before[at][1] for at, (node, _) in before.items() if node == 2)
+
+    run(story)
+
+
+def test_a_node_that_is_cut_off_acknowledges_nothing_and_the_others_go_on(run: Any) -> None:
+    async def story(world: World) -> None:
+        await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
+        assert await world.create("t", 4) == NONE
+        for index in range(4):
+            await world.send("t", index, b"before")
+        leaders = await world.leaders(1, "t")
+        index = next(at for at, (node, _) in leaders.items() if node == 2)
+        world.cut_off(2)
+        world.database.die(world.nodes[2].member.incarnation)
+        late = asyncio.ensure_future(world.produce(2, "t", index, b"never"))
+        await world.until(lambda: len(world.holders()[1]) == 4)
+        paused = world.nodes.pop(2)
+        await world.send("t", index, b"after")
+        assert await world.read("t", index) == [b"before", b"after"]
+        engines = world.engines[2]
+        engines.database.down = engines.store.down = False
+        assert await late == NOT_LEADER
+        world.nodes[2] = paused
+        await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
+        await world.led("t")
+        assert await world.read("t", index) == [b"before", b"after"]
+
+    run(story)
+
+
+def test_a_topic_chooses_its_durability_when_it_is_made(run: Any) -> None:
+    async def story(world: World) -> None:
+        await world.shared_out()
+        assert await world.create("quick", 4) == NONE
+        assert await world.create("cheap", 4, configs={"halfmoon.durability": "object"}) == NONE
+        assert await world.create("wrong", 4, configs={"halfmoon.durability": "cheap"}) == INVALID_CONFIG
+        shared = world.nodes[1].worker.shards.shared
+        placed = {name: shared.placements[shared.catalog.by_name[name].number] for name in ("quick", "cheap")}
+        assert set(placed["quick"]) == {0, 1}
+        assert set(placed["cheap"]) == {2, 3}
+        objects = len(world.store.objects)
+        for index in range(4):
+            await world.send("cheap", index, b"v")
+            assert await world.read("cheap", index) == [b"v"]
+        assert len(world.store.objects) > objects
+        for group in map(str, range(8)):
+            assert await world.coordinator(1, group) in (1, 2)
+        assert {world.nodes[1].place.layout.coordinator_of(str(number)) for number in range(8)} == {0, 1}
+
+    run(story, 2, MIXED)
+
+
+def test_any_replication_factor_is_taken_and_shown(run: Any) -> None:
+    async def story(world: World) -> None:
+        await world.shared_out()
+        await world.until(lambda: len(world.nodes[1].place.members) == 3)
+        for factor in (1, 2, 3):
+            assert await world.create(f"t{factor}", 4, replicas=factor) == NONE
+        assert await world.create("none", 1, replicas=0) == INVALID_REPLICATION_FACTOR
+        await world.led("t3")
+        found = await world.ask(1, METADATA, 7, topics=None, allow_auto_topic_creation=False)
+        for topic in found.topics:
+            if topic.name.startswith("t"):
+                for part in topic.partitions:
+                    assert len(part.replica_nodes) == len(set(part.replica_nodes)) == int(topic.name[1:])
+                    assert part.replica_nodes == part.isr_nodes
+                    assert part.replica_nodes[0] == part.leader_id
+
+    run(story, 3)
+
+
+def test_a_node_that_was_paused_tells_no_offsets_that_another_has_changed(run: Any) -> None:
+    """Its answer would send a consumer back."""
+
+    async def story(world: World) -> None:
+        await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
+        assert await world.create("t", 1) == NONE
+        (group, *_) = [name for name in map(str, range(20)) if await world.coordinator(1, name) == 2]
+        assert await world.commit(2, group, "t", 0, 1) == NONE
+        world.cut_off(2)
+        world.database.die(world.nodes[2].member.incarnation)
+        await world.until(lambda: len(world.holders()[1]) == 4)
+        assert await world.commit(1, group, "t", 0, 2) == NONE
+        asked = asyncio.ensure_future(world.committed(2, group, "t", 0))
+        await asyncio.sleep(0.3)
+        assert not asked.done()
+        engines = world.engines[2]
+        engines.database.down = engines.store.down = False
+        with pytest.raises(ClosedError):
+            await asked
+        assert await world.committed(1, group, "t", 0) == 2
+
+    run(story)
+
+
+def test_nothing_is_acknowledged_for_a_shard_before_it_is_there(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node knows that it has the shard before clients can be answered from it."""
+
+    async def story(world: World) -> None:
+        await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
+        assert await world.create("t", 4) == NONE
+        await world.led("t")
+        index = next(at for at, (node, _) in (await world.leaders(1, "t")).items() if node == 2)
+        shared = world.nodes[1].worker.shards.shared
+        shard = shared.placements[shared.catalog.by_name["t"].number][index]
+        running = world.nodes[1].worker.running
+        announce, before, after, go_on = running.announce, asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def slowly(number: int) -> None:
+            if number != shard:
+                await announce(number)
+                return
+            before.set()
+            await go_on.wait()
+            await announce(number)
+            go_on.clear()
+            after.set()
+            await go_on.wait()
+
+        monkeypatch.setattr(running, "announce", slowly)
+        moved = asyncio.ensure_future(world.stop(2))
+        await before.wait()
+        assert await world.produce(1, "t", index, b"too early") == NOT_LEADER
+        go_on.set()
+        await after.wait()
+        found = await world.produce(1, "t", index, b"v")
+        go_on.set()
+        monkeypatch.undo()
+        await moved
+        await world.shared_out()
+        expected = [b"v"] if found == NONE else []
+        assert await world.read("t", index) == expected
+
+    run(story)
