@@ -23,6 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from halfmoon.cluster.placement import SHARDS
 from halfmoon.server.workers.plan import shard_folder
 from halfmoon.testing import Broker
+from halfmoon.testing.nodes import Nodes
 from halfmoon.testing.workers import NotInThisProcessError
 
 VARIABLE = "HALFMOON_TEST_WORKERS"
@@ -31,6 +32,8 @@ WORKERS = NODES or int(os.environ.get(VARIABLE) or 0)
 KIND = "nodes" if NODES else "workers"
 REASON = "looks into the broker's process"
 FIRST_NODE = 1
+_live: list[Broker] = []
+"""Those that run now."""
 ENOUGH = 10
 """So many partitions or groups do not all come to one worker by chance."""
 METADATA, FIND_COORDINATOR, LIST_GROUPS = 3, 10, 16
@@ -38,10 +41,12 @@ GROUP = 0
 
 
 def nodes_at(servers: str) -> list[str]:
-    """The addresses of all nodes of the broker that clients are told of so. Workers have the ports behind it; a node of
-    a cluster has this one, and the others any."""
+    """The addresses of all nodes of the broker that clients are told of so. Workers have the ports behind it; nodes of
+    a cluster have any."""
     if NODES:
-        return [servers]
+        (broker,) = (each for each in _live if each.bootstrap_servers == servers)
+        assert isinstance(broker.processes, Nodes)
+        return sorted(broker.processes.of("kafka"))
     host, _, port = servers.rpartition(":")
     return [f"{host}:{int(port) + 1 + worker}" for worker in range(WORKERS)] or [servers]
 
@@ -76,7 +81,6 @@ class SeveralWorkers:
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
-        self._live: list[Broker] = []
         self._begun = 0
         """Brokers, in all."""
         self._homes: dict[str, dict[tuple[str, ...], int]] = {"partitions": {}, "groups": {}}
@@ -95,13 +99,13 @@ class SeveralWorkers:
 
         def started(broker: Broker) -> Broker:
             start(broker)
-            self._live.append(broker)
+            _live.append(broker)
             self._begun += 1
             return broker
 
         def stopped(broker: Broker) -> None:
-            if broker in self._live:
-                self._live.remove(broker)
+            if broker in _live:
+                _live.remove(broker)
                 self._look(broker)
             stop(broker)
 
@@ -123,13 +127,13 @@ class SeveralWorkers:
         with self._skipped():
             begun = self._begun
             result = yield
-            self._counts["ran"] += bool(self._live) or self._begun > begun
+            self._counts["ran"] += bool(_live) or self._begun > begun
             return result
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
         """Before fixtures delete what they have made."""
-        for broker in self._live:
+        for broker in _live:
             self._look(broker)
 
     @contextmanager

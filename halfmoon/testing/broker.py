@@ -73,7 +73,8 @@ class Broker:
         self._config = _over(DEFAULTS if self._secured is None else _over(DEFAULTS, self._secured.config), config or {})
         self._given_dir = data_dir
         self._plugins = tuple(plugins)
-        self._workers: Workers | Nodes | None = None
+        self.processes: Workers | Nodes | None = None
+        """Where it is not in this one."""
         if workers or nodes:
             from halfmoon.testing.workers import NotInThisProcessError, Workers
 
@@ -82,9 +83,9 @@ class Broker:
             if nodes:
                 from halfmoon.testing.nodes import Nodes
 
-                self._workers = Nodes(nodes, self._config)
+                self.processes = Nodes(nodes, self._config)
             else:
-                self._workers = Workers(workers, self._config)
+                self.processes = Workers(workers, self._config)
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -98,7 +99,7 @@ class Broker:
     @property
     def app(self) -> App | None:
         """The broker itself, while it runs in this process. Raises ValueError where it has processes of its own."""
-        if self._workers is not None:
+        if self.processes is not None:
             from halfmoon.testing.workers import NotInThisProcessError
 
             raise NotInThisProcessError("there is no app: this broker has processes of its own (workers)")
@@ -130,7 +131,7 @@ class Broker:
         """A user who may do nothing yet, with this password or one by chance; one that is there gets the password. For
         a broker that is `secure`."""
         made = self._security().passwords(name, password)
-        if self._workers is None:
+        if self.processes is None:
             self._in_loop(lambda app: _set_passwords(app, made))
         else:
             self.administrators[0].set_passwords(made)
@@ -167,8 +168,8 @@ class Broker:
     def start(self) -> Broker:
         assert not self._addresses, "the broker runs already"
         self.data_dir = self._given_dir or tempfile.mkdtemp(prefix="halfmoon-")
-        if self._workers is not None:
-            self._start_workers(self._workers)
+        if self.processes is not None:
+            self._start_workers(self.processes)
             return self
         self._started.clear()
         self._error = None
@@ -184,8 +185,8 @@ class Broker:
     def stop(self) -> None:
         """Stop cleanly: answers go out, the log is flushed. A temporary data directory is removed. Raises what ended
         the broker, if that was not this."""
-        if self._workers is not None:
-            self._stop_workers(self._workers)
+        if self.processes is not None:
+            self._stop_workers(self.processes)
         if self._thread is None:
             return
         if self._loop is not None and self._stop is not None:
@@ -218,7 +219,7 @@ class Broker:
         from halfmoon.testing.secured import rules
 
         made = rules(user, resource, operations, **how)
-        if self._workers is not None:
+        if self.processes is not None:
             self.administrators[0].add_rules(made)
             return
 
@@ -233,10 +234,10 @@ class Broker:
     def administrators(self) -> list[AdminSocket]:
         """Of a broker that has processes of its own, one for each."""
         assert self._addresses, "the broker is not running"
-        assert self._workers is not None, "the broker has no processes of its own"
+        assert self.processes is not None, "the broker has no processes of its own"
         from halfmoon.testing.admin_socket import AdminSocket
 
-        return [AdminSocket(path) for path in self._workers.admin_sockets(self.data_dir)]
+        return [AdminSocket(path) for path in self.processes.admin_sockets(self.data_dir)]
 
     def _in_loop(self, work: Callable[[App], None]) -> None:
         """Done in the broker's thread. Raises what it raises."""

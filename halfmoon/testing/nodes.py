@@ -140,6 +140,10 @@ class Nodes:
         if problems:
             raise RuntimeError("; ".join(problems))
 
+    def of(self, listener: str) -> list[str]:
+        """`host:port` of a listener of all nodes."""
+        return [process.addresses[listener] for process in self._processes]
+
     def admin_sockets(self, data_dir: str) -> list[Path]:
         """The administrator's, of all processes."""
         numbers = range(1, 1 + len(self._configs))

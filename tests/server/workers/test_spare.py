@@ -17,6 +17,7 @@ from halfmoon.server.workers.orders import MOST_FDS, Orders, receive, send
 from halfmoon.server.workers.plan import Plan
 from halfmoon.server.workers.spare import Spare
 from halfmoon.testing import Broker
+from halfmoon.testing.workers import Workers
 from tests.clients.polling import wait_for
 
 
@@ -146,8 +147,8 @@ class Served:
     """A broker of two workers, whose processes can be looked at."""
 
     def __init__(self, broker: Broker) -> None:
-        assert broker._workers is not None
-        self._workers = broker._workers
+        assert isinstance(broker.processes, Workers)
+        self._workers = broker.processes
         assert self._workers._process is not None
         self.pid = self._workers._process.pid
         self.admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
