@@ -2,7 +2,7 @@
 # Where pip and Spark download from is their own setting: PIP_INDEX_URL or pip.conf, and for Spark ~/.ivy2 or SPARK_CONF_DIR.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-compiled test-workers test-cluster wheel torture torture-workers soak extremes check bench bench-growth interop docs clean
+.PHONY: help demo cluster-demo test test-long test-compiled test-workers test-cluster wheel torture torture-workers soak extremes check bench bench-growth interop docs clean
 
 # Further words for what is run:  make test ARGS='-k groups -x'    make demo ARGS='--data-dir ~/flights'
 ARGS ?=
@@ -22,6 +22,11 @@ help:  ## this list
 demo:  ## 336,776 flights of 2013 through the broker into Spark: tables and charts under out/
 	$(PREPARE) --java
 	$(RUN) -m halfmoon.demo $(ARGS)
+
+cluster-demo:  ## the same against three nodes over PostgreSQL and an object store, while one is killed every 10 s
+	$(PREPARE) --java
+	@tools/cluster_services.sh
+	$(RUN) -m halfmoon.demo.cluster $(ARGS)
 
 # Four at once on two processors, since a third of the time is waiting. tests/scheduling.py says who gets what.
 test:  ## the tests, but for those that take long

@@ -95,7 +95,7 @@ class SeveralWorkers:
         made, start, stop = Broker.__init__, Broker.start, Broker.stop
 
         def make(broker: Broker, **given: Any) -> None:
-            made(broker, **{KIND: self._workers, **given})
+            made(broker, **({} if "workers" in given else {KIND: self._workers}), **given)
 
         def started(broker: Broker) -> Broker:
             start(broker)

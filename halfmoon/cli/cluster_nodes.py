@@ -42,7 +42,7 @@ def init(
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="Make keys for nodes 1 to N.", metavar="N")] = 3,
     result: OutputOption = Output.TEXT,
 ) -> int:
-    """Make a cluster: tables in the database, and keys for its nodes.
+    """Make a cluster: its tables, and keys for its nodes.
 
     How many shards there are never changes; no more nodes than shards have work.
     """
@@ -81,7 +81,10 @@ def certificate(
 
 
 def upgrade(config: Config) -> int:
-    """Bring the tables in the database up to what this program writes. Nodes of the version before go on."""
+    """Bring the tables up to this version.
+
+    Nodes of the version before go on, so that they can be replaced one after the other.
+    """
     settings = _settings(config)
 
     async def bring() -> tuple[int, int]:
@@ -107,8 +110,9 @@ def check(
     ] = None,
     result: OutputOption = Output.TEXT,
 ) -> int:
-    """Try what a cluster relies on against your database and object store.
+    """Try whether your database and object store will do.
 
+    What a cluster relies on is tried with them: conditional writes, races, listings, durable commits.
     Everything is tried under names of its own, and removed at the end. Without --config the store's credentials are
     looked for where Amazon's clients look.
     """
@@ -203,7 +207,10 @@ def drain(
     config: Config,
     undo: Annotated[bool, typer.Option("--undo", help="It may have shards again.")] = False,
 ) -> int:
-    """Have a node give all its shards to the others, and wait until it has none. Its next start ends that."""
+    """Have a node give its shards to the others.
+
+    Returns when it has none. Its next start ends that.
+    """
 
     async def carry_out(database: LogDatabase) -> None:
         if not await database.drain(number, not undo):

@@ -38,7 +38,7 @@ GROUPS = {
     "token": "Create, list, renew and end delegation tokens.",
     "tls": "Make, check and reload TLS certificates.",
     "log": "Inspect and repair a data directory.",
-    "cluster": "Prepare a data directory for several workers.",
+    "cluster": "Make and run a cluster of several nodes, or of several workers.",
     "config": "Check settings.",
     "plugin": "Write plugins.",
     "pipeline": "Jobs on Spark: archive topics, replay them, make reports.",

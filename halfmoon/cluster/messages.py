@@ -42,6 +42,16 @@ class ShardGiven(Question, frozen=True, tag="given"):
     shard: int
 
 
+class NewProducer(Question, frozen=True, tag="new-producer"):
+    """To a shard, of a process that has none: an id for a producer without a transactional id."""
+
+
+class ProducerFound(Answer, frozen=True, tag="producer"):
+    """It is reserved, durably."""
+
+    producer_id: int
+
+
 class QuotasUsed(Question, frozen=True, tag="quotas"):
     """To a process: what clients have used of quotas in another one. Answered with Done; nobody waits for it."""
 

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from halfmoon.config.listener_settings import FilePath
 from halfmoon.config.sections import Section, SettingError
-from halfmoon.config.units import DURATION, SIZE, Address, HostPort, PositiveDuration
+from halfmoon.config.units import DURATION, SIZE, Address, HostPort, PositiveDuration, PositiveSize
 
 Text = Annotated[str, Meta(min_length=1)]
 DATABASE_SCHEMES = ("postgresql://", "postgres://")
@@ -48,6 +48,8 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
     """Messages wait so long for others that go into the same object."""
     object_bytes: Annotated[int, Meta(ge=64 << 10, le=64 << 20, extra={"unit": SIZE})] = 4 << 20
     """With so many they do not wait."""
+    cache_bytes: PositiveSize = 16 << 30
+    """Of `node.data_dir`'s disk, for what is read and was written. What came longest ago makes way."""
     row_age_ms: PositiveDuration = 60_000
     """Messages that are in the database are brought into an object after so long, however few they are."""
 

@@ -160,16 +160,19 @@ class Nodes:
 
 
 def _of_node(number: int, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Ports that are given are the first node's."""
     made = copy.deepcopy(dict(config))
     if made.get("log", {}).get("flush") not in (None, "sync"):
         made["log"] = {**made["log"], "flush": "sync"}
     listeners = made.get("listeners") or {}
     kafka = listeners.get("kafka") or []
-    for listener in kafka if isinstance(kafka, list) else [kafka]:
-        choose(listener, "bind", 1)
-    for name, counts in (("rocketmq", {"bind": SHARDS, "namesrv": 1}), ("http", {"bind": 1})):
-        for key, count in counts.items():
-            choose(listeners.get(name) or {}, key, count)
     made["cluster"] = {"bind": "127.0.0.1:0"}
-    choose(made["cluster"], "bind", 1)
+    doors = [*(kafka if isinstance(kafka, list) else [kafka]), made["cluster"]]
+    ports: list[tuple[dict[str, Any], str, int]] = [(each, "bind", 1) for each in doors]
+    for name, counts in (("rocketmq", {"bind": SHARDS, "namesrv": 1}), ("http", {"bind": 1})):
+        ports += [(listeners.get(name) or {}, key, count) for key, count in counts.items()]
+    for section, key, count in ports:
+        if number > 1 and key in section:
+            section[key] = f"{str(section[key]).rpartition(':')[0]}:0"
+        choose(section, key, count)
     return made

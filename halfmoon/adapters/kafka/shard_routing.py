@@ -28,7 +28,7 @@ from halfmoon.adapters.kafka.shards import Home, Homes, at, pass_on, when_all
 from halfmoon.adapters.kafka.slicing import settled
 from halfmoon.cluster.changes import NoChangeError
 from halfmoon.core.catalog.topics import Topic
-from halfmoon.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError
 
 Way = Callable[[Homes, Any, Handler, Context, Any], object]
 """(shards, response's class, handler, context, request) → as of a handler."""
@@ -152,13 +152,6 @@ def _metadata(homes: Homes, response: Any, handler: Handler, ctx: Context, body:
         return as_change(homes, response, handler, ctx, kept)
 
 
-def anywhere(homes: Homes, response: Any, handler: Handler, ctx: Context, request: Any) -> object:
-    """Any shard will do."""
-    for home in homes.all():
-        return handler(at(home, ctx), request)
-    return at_the_top(response, request, BrokerError(Fault.COORDINATOR_NOT_AVAILABLE))
-
-
 def _one(response: Any, into: str, parts: Sequence[Any]) -> Any:
     """One answer of several: the first that has an error of its own, or all together."""
     if not parts:
@@ -171,8 +164,20 @@ def _one(response: Any, into: str, parts: Sequence[Any]) -> Any:
 
 
 def _init_producer_id(homes: Homes, response: Any, handler: Handler, ctx: Context, request: Any) -> object:
-    way = anywhere if request.transactional_id is None else _BY_TRANSACTIONAL_ID
-    return way(homes, response, handler, ctx, request)
+    if request.transactional_id is not None:
+        return _BY_TRANSACTIONAL_ID(homes, response, handler, ctx, request)
+    for home in homes.all():
+        return handler(at(home, ctx), request)
+    deferred = Deferred()
+
+    def told(found: int | BrokerError) -> None:
+        if isinstance(found, BrokerError):
+            deferred.complete(at_the_top(response, request, found))
+        else:
+            deferred.complete(response(throttle_time_ms=0, error_code=0, producer_id=found, producer_epoch=0))
+
+    homes.new_producer(told)
+    return deferred
 
 
 def _offset_fetch(homes: Homes, response: Any, handler: Handler, ctx: Context, request: Any) -> object:

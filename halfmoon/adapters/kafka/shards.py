@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.tcp.core import Core
+from halfmoon.errors import BrokerError
 from halfmoon.services.common.services import Services
 
 if TYPE_CHECKING:
@@ -56,6 +57,10 @@ class Homes(Protocol):
 
     def ask_deletion(self, topics: Sequence[Topic], then: Callable[[], None]) -> None:
         """Ask all shards whether they need these topics, and call `then`: their next deletion knows the answer."""
+        ...
+
+    def new_producer(self, told: Callable[[int | BrokerError], None]) -> None:
+        """An id for a producer, from a shard of another process."""
         ...
 
     def change(self, work: Callable[[], object], told: Callable[[object], None]) -> None:

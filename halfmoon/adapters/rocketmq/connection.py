@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from halfmoon.adapters.rocketmq import access
 from halfmoon.adapters.rocketmq.answers import Answer, refusal
+from halfmoon.adapters.rocketmq.confirming import CONFIRMED, ConfirmedCall
 from halfmoon.adapters.rocketmq.drawing import header
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.identity import Identified
@@ -200,8 +201,8 @@ class Connection(Identified):
             self._core.on_handled()
 
     def _answer(self, route: Request, command: Command, begun_s: float) -> None:
-        code = command.code
         answer: Answer | None
+        call: Call | None = None
         try:
             rights = self._node.access
             if route.changes and not (rights is not None and rights.denies_by_default) and not self._is_local():
@@ -209,7 +210,7 @@ class Connection(Identified):
                 raise Refused(
                     Code.NO_PERMISSION, f"{route.name} is taken from this machine only, as no access rules decide"
                 )
-            call = Call(self._node, self, command, begun_s)
+            call = self._call(command, begun_s)
             if rights is not None:
                 access.check(call)
             answer = route.handler(call)
@@ -221,8 +222,17 @@ class Connection(Identified):
             self.log.exception("event=request_failed peer=%s api=%s", self.peer, route.name)
             answer = Answer(Code.SYSTEM_ERROR, remark="unexpected error in the broker; see its log")
         if answer is not None:
-            self.reply(command, answer)
-            self.took(code, begun_s)
+            if call is not None:
+                call.reply(answer)
+            else:
+                self.reply(command, answer)
+                self.took(command.code, begun_s)
+
+    def _call(self, command: Command, begun_s: float) -> Call:
+        shards = self._node.shards
+        if shards is None or shards.confirm is None or command.code not in CONFIRMED:
+            return Call(self._node, self, command, begun_s)
+        return ConfirmedCall(self._node, self, command, begun_s, shards.confirm)
 
     def _changes_from_afar(self, route: Request) -> None:
         audit = self._listener.audit

@@ -196,3 +196,6 @@ class Shards(NamedTuple):
     """Of a topic whose first queue lies here."""
     new_topic_configs: "Mapping[str, str]" = NONE
     """Of such a topic."""
+    confirm: "Callable[[Callable[[bool], None]], None] | None" = None
+    """Tells whether the shards that are here were this process's at some time after the call. None: nobody takes them
+    away."""

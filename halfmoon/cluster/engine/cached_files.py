@@ -12,6 +12,7 @@ import contextlib
 import errno
 import os
 import threading
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -43,6 +44,13 @@ class CachedFiles:
         self.memory_bytes = fs.memory_bytes
         self.make_directory = fs.make_directory
         self.exposed = fs.exposed
+
+    def forget(self, path: str, start: int, size: int) -> File:
+        """A segment that is in the store is not here any more. Whoever has the old file open goes on with that."""
+        self._fs.remove(path)
+        self._here.discard(path)
+        self.make_remote(path, start, size)
+        return self.open(path)
 
     def make_remote(self, path: str, start: int, size: int) -> None:
         """A segment that is in the store."""
@@ -90,6 +98,13 @@ class CachedFiles:
         """Have these bytes of a segment here. Raises OSError."""
         if isinstance(file, _RemoteFile):
             file.fill(low, high)
+
+    def here(self, file: File) -> tuple[int, float]:
+        """Of a segment: about how many bytes of it are here, and since when, by the monotonic clock, in seconds."""
+        if isinstance(file, _RemoteFile):
+            return file.bytes_here, file.filled_s
+        assert isinstance(file, _LocalFile)
+        return file.size(), file.opened_s
 
     def rename(self, source: str, target: str) -> None:
         self._fetch(source)
@@ -144,6 +159,7 @@ class _LocalFile:
     """All of it is here. It is not synced: it would be made anew."""
 
     def __init__(self, file: File) -> None:
+        self.opened_s = time.monotonic()
         self.pwritev = file.pwritev
         self.pread = file.pread
         self.pread_into = file.pread_into
@@ -170,9 +186,15 @@ class _RemoteFile:
         self._backing = backing
         self._here = bytearray(-(-self._size // BLOCK_BYTES))
         """Of each block, whether it is here."""
+        self.filled_s = 0.0
+        """When one came last."""
         self._filling = threading.Lock()
         self.forget = file.forget
         self.close = file.close
+
+    @property
+    def bytes_here(self) -> int:
+        return min(self._size, self._here.count(1) * BLOCK_BYTES)
 
     def is_here(self, low: int, high: int) -> bool:
         if low >= high:
@@ -192,6 +214,7 @@ class _RemoteFile:
                     for position, data in self._backing.read(self._start + begin, self._start + end):
                         write_all(self._file, [data], position - self._start)
                     self._here[block] = 1
+                    self.filled_s = time.monotonic()
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         raise OSError(errno.EROFS, "a segment of an earlier epoch is not written to")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import NamedTuple
 
 from halfmoon.cluster.engine.backing import Backing
 from halfmoon.cluster.engine.cached_files import CachedFiles
@@ -19,8 +20,8 @@ from halfmoon.cluster.engine.pieces import Piece
 from halfmoon.core.crc import crc32c
 from halfmoon.core.storage.bounds import Floor, Noted
 from halfmoon.core.storage.commitlog import CommitLog
-from halfmoon.core.storage.log_files import FOLDER, segment_path
-from halfmoon.core.storage.segment import Removed
+from halfmoon.core.storage.log_files import FOLDER, Retired, segment_path
+from halfmoon.core.storage.segment import Removed, Segment
 from halfmoon.errors import StartError
 
 
@@ -79,6 +80,15 @@ class ShardCommit:
         self._ended = True
         self._log.backing.ended()
         self._done(error)
+
+
+class Cached(NamedTuple):
+    log: "ShardLog"
+    segment: "Segment"
+    size: int
+    """Bytes that are here."""
+    since_s: float
+    """By the monotonic clock."""
 
 
 class ShardLog(CommitLog):
@@ -160,6 +170,33 @@ class ShardLog(CommitLog):
             return remove()
 
         return run
+
+    # -- the cache -------------------------------------------------------------------------------------------------
+
+    def cached(self, hot_bytes: int) -> list[Cached]:
+        """Segments of which something is here and need not be: all but what is written to, is not committed yet, or is
+        among the last `hot_bytes`, which are read without a look."""
+        before = min(self.end - hot_bytes, self.flushed)
+        found = []
+        for segment in self.segments[:-1]:
+            if segment.end > before:
+                break
+            size, since_s = self._files.here(segment.file)
+            if size:
+                found.append(Cached(self, segment, size, since_s))
+        return found
+
+    @property
+    def cached_bytes(self) -> int:
+        """Of the segments, about."""
+        return sum(self._files.here(segment.file)[0] for segment in self.segments)
+
+    def forget(self, segment: Segment) -> None:
+        """What is here of it makes way. Slices of it that are being sent stay what they are."""
+        old = Segment(segment.start, segment.size, segment.file, segment.mapping)
+        segment.file = self._files.forget(segment_path(segment.start), segment.start, segment.size)
+        segment.mapping = segment.file.map()
+        self._retired.append(Retired(old, None, []))
 
     # -- for the mover ---------------------------------------------------------------------------------------------
 

@@ -25,6 +25,10 @@ log: Final = logging.getLogger("halfmoon.cluster")
 RENEW_S: Final = 1.0
 LOOK_S: Final = 0.25
 MOVE_S: Final = 1.0
+AWAY_S: Final = 2.5
+"""Without an answer for so long, the lease is nearly over."""
+GRACE_S: Final = 2.0
+"""So long nothing is taken then: others need the time to say that they live."""
 
 
 class Shards(Protocol):
@@ -61,6 +65,8 @@ class Membership:
         """As of the last look."""
         self.confirmed_s = 0.0
         """When the call began, by the loop's clock, by which the database last said what is this node's."""
+        self._back_s = -GRACE_S
+        """When it said so for the first time after it had been away."""
         self._owned: dict[int, int] = {}
         """Shard → epoch."""
         self._seen: dict[int, int] = {}
@@ -84,6 +90,7 @@ class Membership:
             except DatabaseUnavailableError as error:
                 log.warning("event=not_registered error=%s", error)
                 await asyncio.sleep(RENEW_S)
+        self.confirmed_s = asyncio.get_running_loop().time()
         log.info("event=registered incarnation=%d", self.incarnation)
         steps = (self._renew, RENEW_S, None), (self._look, LOOK_S, self._soon), (self._move, MOVE_S, None)
         self._tasks = [asyncio.ensure_future(_again_and_again(*step)) for step in steps]
@@ -109,6 +116,8 @@ class Membership:
             log.error("event=forgotten error=%s", error)
             self.incarnation = await self._database.register(*self._who)
             heads = []
+        if begun_s - self.confirmed_s > AWAY_S:
+            self._back_s = begun_s
         self.confirmed_s = begun_s
         found = {head.shard: head for head in heads}
         for shard, epoch in before.items():
@@ -122,7 +131,7 @@ class Membership:
         self.nodes = await self._database.nodes()
         if self.on_nodes is not None:
             self.on_nodes(self.nodes)
-        for head in to_take(heads, self.nodes, self.incarnation):
+        for head in () if self._was_away() else to_take(heads, self.nodes, self.incarnation):
             taken = await self._database.take(head.shard, head.epoch, self.incarnation)
             if taken is not None:
                 self._own(taken)
@@ -130,6 +139,12 @@ class Membership:
             if head.owner == self.incarnation:
                 self._own(head)
         self._looked.set()
+
+    def _was_away(self) -> bool:
+        """The database could not be reached for so long that leases may be over. Others who live have to renew theirs
+        first, or it would look as if they were dead."""
+        now_s = asyncio.get_running_loop().time()
+        return now_s - self.confirmed_s > AWAY_S or now_s < self._back_s + GRACE_S
 
     async def _move(self) -> None:
         if not self.nodes:
@@ -161,7 +176,15 @@ class Membership:
         head = await self._database.take(shard, epoch, self.incarnation)
         if head is not None:
             self._owned[shard] = self._seen[shard] = head.epoch
+        elif self._owned.get(shard) == epoch:
+            # Another node's, or this node's lease is over: a look that finds it here again takes it for a new one.
+            del self._owned[shard]
+            self._seen[shard] = epoch - 1
         return head
+
+    def owns(self, head: Head) -> bool:
+        """As far as it is known here, in this epoch."""
+        return self._owned.get(head.shard) == head.epoch
 
 
 async def _again_and_again(step: Callable[[], Awaitable[None]], interval_s: float, soon: asyncio.Event | None) -> None:

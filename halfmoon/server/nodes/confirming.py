@@ -70,7 +70,9 @@ class Confirming:
                 begun_s = loop.time()
                 try:
                     epochs = {head.shard: head.epoch for head in await self._database.heads()}
-                except DatabaseUnavailableError as error:
+                except Exception as error:  # whatever it is, nobody waits for ever
+                    if not isinstance(error, DatabaseUnavailableError):
+                        logger.exception("event=confirming_failed")
                     late = [one for one in waiting if begun_s - one.since_s > LIMIT_S]
                     self._waiting = [one for one in waiting if one not in late] + self._waiting
                     if late:

@@ -9,15 +9,16 @@ import asyncio
 import hashlib
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from halfmoon.cluster.engine.backing import Backing
+from halfmoon.cluster.engine.caching import Cache
 from halfmoon.cluster.engine.committing import Committer, ObjectCommitter, RowCommitter
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
-from halfmoon.cluster.engine.moving import Mover, Owned
+from halfmoon.cluster.engine.moving import Mover
 from halfmoon.cluster.engine.objects import StoreUnavailableError
 from halfmoon.cluster.engine.pieces import Durability, Head
 from halfmoon.cluster.engine.sweeping import Sweeper
@@ -25,6 +26,7 @@ from halfmoon.errors import LeaseLostError
 
 if TYPE_CHECKING:
     from halfmoon.cluster.engine.database import LogDatabase
+    from halfmoon.cluster.engine.log import ShardLog
     from halfmoon.cluster.engine.objects import ObjectStore
     from halfmoon.config.cluster_settings import ClusterSettings
 
@@ -32,6 +34,8 @@ logger = logging.getLogger("halfmoon.cluster")
 
 MOVE_S: Final = 0.5
 """It is looked so often whether something is to be brought into objects, …"""
+FORGET_S: Final = 2.0
+"""… whether the cache is over its limit, …"""
 SWEEP_S: Final = 300.0
 """… whether dead objects are to be deleted, …"""
 LEFTOVERS_S: Final = 6 * 3600.0
@@ -42,8 +46,15 @@ class Engine:
     """Of one node. Create it in the loop, start and stop it once."""
 
     def __init__(
-        self, database: LogDatabase, store: ObjectStore, cluster_id: str, node: int, settings: ClusterSettings
+        self,
+        database: LogDatabase,
+        store: ObjectStore,
+        cluster_id: str,
+        node: int,
+        settings: ClusterSettings,
+        hot_bytes: int,
     ) -> None:
+        """`hot_bytes`: of each shard, what its reader takes to be in memory."""
         self.database = database
         self.store = store
         self._prefix = f"{cluster_id}/"
@@ -55,8 +66,9 @@ class Engine:
         self._mover = Mover(database, store, node, self._key, settings.row_age_ms / 1000)
         self._sweeper = Sweeper(database, store, self._prefix)
         self._backings: dict[int, Backing] = {}
-        self.owned: Callable[[], Iterable[Owned]] = lambda: ()
-        """The logs of the shards that are open."""
+        self._cache = Cache(settings.cache_bytes, hot_bytes)
+        self.logs: Callable[[], Sequence[ShardLog]] = tuple
+        """Of the shards that are open."""
         self._tasks: list[asyncio.Task[None]] = []
 
     def _key(self, kind: str) -> str:
@@ -67,7 +79,8 @@ class Engine:
 
     def start(self) -> None:
         for step, interval_s in (
-            (self._move, MOVE_S), (self._delete_dead, SWEEP_S), (self._delete_leftovers, LEFTOVERS_S)
+            (self._move, MOVE_S), (self._forget, FORGET_S),
+            (self._delete_dead, SWEEP_S), (self._delete_leftovers, LEFTOVERS_S),
         ):  # fmt: skip
             self._tasks.append(asyncio.get_running_loop().create_task(_again_and_again(step, interval_s)))
 
@@ -106,8 +119,11 @@ class Engine:
     # -- again and again -------------------------------------------------------------------------------------------
 
     async def _move(self) -> None:
-        while await self._mover.turn(list(self.owned())):
+        while await self._mover.turn(self.logs()):
             pass
+
+    async def _forget(self) -> None:
+        self._cache.turn(self.logs())
 
     async def _delete_dead(self) -> None:
         await self._sweeper.delete_dead()

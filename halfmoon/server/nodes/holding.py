@@ -33,6 +33,7 @@ OPENING: Final = 8
 """So many shards at once: each reads from the store, and takes memory for it."""
 LEAVING: Final = 4
 """So many are given away at once by a node that stops."""
+EXPECTED: Final = (StartError, BrokenLogError, DatabaseUnavailableError, CatalogUnavailableError, OSError)
 _CLOSED: Final = (None, 0.0)
 
 
@@ -40,7 +41,7 @@ class Process(Protocol):
     """What runs the shards (server/workers/worker.Worker)."""
 
     async def open_shard(self, number: int) -> None: ...
-    async def close_shard(self, number: int, process: int) -> None: ...
+    async def close_shard(self, number: int) -> None: ...
 
 
 class HeldShards:
@@ -95,8 +96,9 @@ class HeldShards:
             try:
                 given = await self._hand_over(move)
             finally:
-                if not given:
-                    self.taken(move.head)  # if it was handed over all the same, the next look says so
+                # If it was handed over all the same, the next look says so.
+                if not given and self.member.owns(move.head):
+                    self.taken(move.head)
 
     async def _hand_over(self, move: Move) -> bool:
         """Close it, and have another node own it. Raises DatabaseUnavailableError."""
@@ -141,7 +143,6 @@ class HeldShards:
                 async with self._opening:
                     problem = await self._open_now(wanted)
                 if problem is None:
-                    pause_s = FIRST_PAUSE_S
                     continue
                 self.problems[shard] = f"shard {shard} cannot be opened: {problem}"
                 logger.error("event=shard_not_opened shard=%d epoch=%d again_s=%g error=%s",
@@ -157,8 +158,10 @@ class HeldShards:
         try:
             if self._tried.get(shard, 0) >= head.epoch:
                 again = await self.member.take_again(shard, head.epoch)
-                if again is None:  # it is another node's; the next look says so
-                    return LeaseLostError(f"shard {shard} is another node's")
+                if again is None:  # it is not this node's now; the next look says whether it is
+                    if self._wanted.get(shard) is head:
+                        del self._wanted[shard]
+                    return None
                 if self._wanted.get(shard) is head:
                     self._wanted[shard] = again
                 head = again
@@ -166,24 +169,21 @@ class HeldShards:
             self._place.takes(backing)
             self._tried[shard] = head.epoch
             await self._process.open_shard(shard)
-        except (StartError, BrokenLogError, DatabaseUnavailableError, CatalogUnavailableError, OSError) as error:
+        except Exception as error:
             if backing is not None:
                 self._engine.closed(shard)
+            if not isinstance(error, EXPECTED):
+                logger.exception("event=shard_not_opened shard=%d", shard)
             return error
         self.open[shard] = head.epoch, begun_s
         logger.info("event=shard_opened shard=%d epoch=%d", shard, head.epoch)
         return None
 
     async def _close(self, shard: int) -> None:
-        await self._process.close_shard(shard, self._owner_of(shard))
+        await self._process.close_shard(shard)
         self._engine.closed(shard)
         del self.open[shard]
         logger.info("event=shard_closed shard=%d", shard)
-
-    def _owner_of(self, shard: int) -> int:
-        """Who has it now, as far as it is known here."""
-        owner = self._place.owners[shard]
-        return -1 if owner == self._place.me else owner
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

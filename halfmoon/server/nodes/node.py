@@ -86,8 +86,10 @@ class ClusterNode:
         on_stop(engines.close)
         await engines.open()
         place = self.place = NodePlace(settings, await self._layout(), lambda: engines.catalog, engines.routes)
-        engine = Engine(engines.database, engines.store, engines.cluster.id, place.me, settings.cluster)
-        engine.owned = lambda: list(place.logs.values())
+        engine = Engine(
+            engines.database, engines.store, engines.cluster.id, place.me, settings.cluster, place.hot_bytes
+        )
+        engine.logs = lambda: list(place.logs.values())
         on_stop(engine.stop)
         worker = self.worker = Worker(
             settings, place, unset_configs=self._unset_configs, environment=self._environment, on_lost=self._on_lost
@@ -95,6 +97,7 @@ class ClusterNode:
         held = self.held = HeldShards(worker, engine, place, self._tell_of, self._learn_who_has_it)
         place.confirming = Confirming(engines.database, held)
         await self._is_alone()
+        await place.clear()
         await worker.start()
         on_stop(worker.stop)
         watch = CatalogWatch(lambda: worker.news.confirmed_s, lambda: [worker.kafka, *worker.rocketmqs])

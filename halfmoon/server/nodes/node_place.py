@@ -84,6 +84,7 @@ class NodePlace:
         self._backings: dict[int, Backing] = {}
         self._memory = read_memory(settings, layout.shards, 1)
         self.confirming: Confirming | None = None
+        self.hot_bytes = self._memory.hot_bytes
         self.logs: dict[int, ShardLog] = {}
         """Of the shards that are open here."""
         self._know(self.me, self.doors())
@@ -156,6 +157,10 @@ class NodePlace:
 
     # -- shards ------------------------------------------------------------------------------------------------------
 
+    async def clear(self) -> None:
+        """What is left in the cache from before."""
+        await asyncio.to_thread(shutil.rmtree, self.folder / CACHE, ignore_errors=True)
+
     def takes(self, backing: Backing) -> None:
         """This shard is about to be opened."""
         self._backings[backing.shard] = backing
@@ -175,7 +180,11 @@ class NodePlace:
             self.logs[shard] = made.log
             return made
 
-        return ShardFiles(files, storage, folder, False, lambda: self.logs.pop(shard, None))
+        async def closed() -> None:
+            self.logs.pop(shard, None)
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+        return ShardFiles(files, storage, folder, False, closed)
 
     # -- addresses ---------------------------------------------------------------------------------------------------
 

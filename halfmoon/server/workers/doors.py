@@ -48,7 +48,7 @@ class Doors:
     async def open_kafka(self, kafka: Server) -> None:
         """Raises StartError."""
         place = self._place
-        kafka.reuse_port = True
+        kafka.reuse_port = not place.is_cluster
         kafka.given = self.listening
         kafka.most_connections = connections_that_fit(raise_limit(), self._settings.limits.max_connections)
         self._on_stop(kafka.stop)
@@ -90,7 +90,7 @@ class Doors:
         wall_ms = app.parts[0].node.kernel.clock.wall_ms
         tls = None if listener.tls is None else Tls("http", listener.tls, wall_ms)
         http = HttpServer(app, tls=tls, visitors=visitors, monitored=monitoring)
-        http.reuse_port = True
+        http.reuse_port = not self._place.is_cluster
         bind = self._place.http_bind()
         try:
             await http.start(bind)

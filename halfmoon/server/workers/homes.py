@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 
 from halfmoon.adapters.kafka.confirming import Confirm
 from halfmoon.adapters.kafka.registry import Deferred
 from halfmoon.adapters.kafka.shards import Home
 from halfmoon.cluster.asking import Asking, refused
-from halfmoon.cluster.messages import HearBatch
+from halfmoon.cluster.messages import HearBatch, NewProducer, ProducerFound
 from halfmoon.cluster.placement import Layout
 from halfmoon.core.catalog.topics import Topic
 from halfmoon.errors import BrokerError, Fault
@@ -97,6 +98,23 @@ class LocalShards:
             if shard != own:
                 self._asking.ask(shard, HearBatch(topic.number, batch), told)
         return whole
+
+    def new_producer(self, told: Callable[[int | BrokerError], None]) -> None:
+        """One shard after the other is asked, until one can be reached."""
+        left = random.sample(range(self._layout.fast), self._layout.fast)
+
+        def ask() -> None:
+            self._asking.ask(left.pop(), NewProducer(), answered)
+
+        def answered(answer: object) -> None:
+            if isinstance(answer, ProducerFound):
+                told(answer.producer_id)
+            elif left:
+                ask()
+            else:
+                told(BrokerError(Fault.COORDINATOR_NOT_AVAILABLE))
+
+        ask()
 
     def all(self) -> Sequence[Home]:
         return self._all

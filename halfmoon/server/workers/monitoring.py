@@ -1,4 +1,4 @@
-"""/healthz and /metrics of all workers: whoever is asked by HTTP asks the others.
+"""/healthz and /metrics of all workers: whoever is asked by HTTP asks the others. A node of a cluster tells of itself.
 
 Each worker's metrics have its number as a label. What a group lags behind is worked out where the group is coordinated,
 with the ends of partitions that their workers tell.
@@ -52,9 +52,12 @@ class WorkersMonitoring(Monitoring):
         self._worker = worker
         self._links = links
         self._me = worker.place.me
+        self._is_alone = worker.place.is_cluster
 
     async def health(self) -> tuple[list[str], list[str]]:
         problems, warnings = self._worker.health(), self._worker.warnings()
+        if self._is_alone:
+            return problems, warnings
         for process, answer in (await self._ask_all(AskHealth())).items():
             if isinstance(answer, Health):
                 problems += answer.problems
@@ -64,6 +67,8 @@ class WorkersMonitoring(Monitoring):
         return problems, warnings
 
     async def metrics(self) -> bytes:
+        if self._is_alone:
+            return await self.own_metrics()
         others = asyncio.ensure_future(self._ask_all(AskMetrics()))
         texts = {self._me: await self.own_metrics()}
         for process, answer in (await others).items():

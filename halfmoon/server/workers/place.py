@@ -71,7 +71,8 @@ class Place(Protocol):
     @property
     def is_cluster(self) -> bool:
         """Whether the processes are nodes of a cluster: what they keep is elsewhere. So a catalog that does not answer
-        is asked until it does, and a topic may have any replication factor."""
+        is asked until it does, a topic may have any replication factor, and nobody else listens at this one's
+        addresses."""
         ...
 
     @property

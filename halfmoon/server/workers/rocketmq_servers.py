@@ -71,12 +71,14 @@ class RocketmqServers:
         producers = RocketmqProducers(shard, place.shards, asking, listener.broker_name, shards)
         new_id = partial(_new_topic_id, shard, place.layout)
         configs = {} if place.layout.is_fast(shard) else {DURABILITY: OBJECT}
-        others = Shards(place.shards, self._brokers, groups, messages, producers, self._changes, new_id, configs)
+        others = Shards(
+            place.shards, self._brokers, groups, messages, producers, self._changes, new_id, configs, place.confirm
+        )
         server = self.of[shard] = Server(
             node.kernel, node.services, self._settings, listener_of(listener, shard), self._plugins.allocators,
             self._plugins.filters, self._loop, access=self._access, turns=self._turns, shards=others,
         )  # fmt: skip
-        server.reuse_port = True
+        server.reuse_port = not place.is_cluster
         server.given = self._given
 
     def answers(self, shard: int) -> Mapping[type[Question], Callable[..., None]]:

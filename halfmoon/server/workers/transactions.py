@@ -17,6 +17,8 @@ from halfmoon.cluster.messages import (
     DoubtTransactions,
     EndTransaction,
     JoinTransaction,
+    NewProducer,
+    ProducerFound,
     Question,
     TransactionJoined,
     TransactionsDoubted,
@@ -114,4 +116,12 @@ def answers(node: Node) -> dict[type[Question], Answer]:
             return
         when_durable(position, lambda error: told(Done() if error is None else error))
 
-    return {JoinTransaction: join, DoubtTransactions: doubt, EndTransaction: end}
+    def new_producer(_question: NewProducer, told: Told) -> None:
+        try:
+            producer_id, position = node.kernel.allocate_producer_id()
+        except BrokerError as error:
+            told(error)
+            return
+        when_durable(position, lambda error: told(ProducerFound(producer_id) if error is None else error))
+
+    return {JoinTransaction: join, DoubtTransactions: doubt, EndTransaction: end, NewProducer: new_producer}

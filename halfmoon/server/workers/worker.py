@@ -247,14 +247,16 @@ class Worker:
             if self._rocketmq is not None:
                 await self._rocketmq.open(number)
         except BaseException:
-            await self.close_shard(number, -1)
+            await self.close_shard(number)
             raise
 
-    async def close_shard(self, number: int, process: int) -> None:
-        """A shard that this process has goes to another one (−1: nobody knows to which). Not the first."""
-        shards = self.shards
+    async def close_shard(self, number: int, process: int = -1) -> None:
+        """A shard that this process has goes to another one (−1: to whom the catalog says, if it does). Not the
+        first."""
+        shards, owners = self.shards, self.place.owners
         node = shards.nodes.get(number)
-        self.place.owners[number] = process
+        if process >= 0 or owners[number] == self.place.me:
+            owners[number] = process
         self._homes.remove(number)
         self._inboxes.pop(number, None)
         if node is not None:

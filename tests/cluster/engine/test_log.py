@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from halfmoon.cluster.engine.cached_files import BLOCK_BYTES
+from halfmoon.cluster.engine.caching import Cache
 from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability
 from halfmoon.core.storage.files import read_file, write_file
 from halfmoon.core.storage.storage import Storage
@@ -148,3 +149,73 @@ def test_a_damaged_object_is_found(shard: OneShard) -> None:
     with pytest.raises(OSError, match="damaged"):
         taken(shard)
     assert rows
+
+
+def test_what_is_forgotten_comes_back_when_it_is_read(shard: OneShard) -> None:
+    storage = taken(shard, segment_bytes=1 << 20, hot_bytes=1)
+    log: Any = storage.log
+    rows = filled(storage, 40, 100_000)
+    assert len(log.segments) > 3
+    place, value = rows[0]
+    (sent,) = storage.reader.read([place]).slices
+    before = log.cached_bytes
+    assert before == sum(segment.size for segment in log.segments)
+    cached = log.cached(1)
+    assert [each.segment for each in cached] == log.segments[:-1]
+    for each in cached:
+        log.forget(each.segment)
+    assert log.cached_bytes == log.segments[-1].size
+    assert log.cached(1) == []
+    assert value in bytes(sent), "a slice that is being sent stays what it is"
+    for place, value in rows:
+        found = storage.reader.read([place])
+        slices = found.slices if found.cold is None else found.cold()
+        assert value in bytes(slices[0])
+    assert log.cached_bytes == before
+    del sent, found, slices
+    while (remove := log.begin_removal()) is not None:
+        log.removed(remove())
+    for each in log.cached(1):
+        log.forget(each.segment)
+    while (remove := log.begin_removal()) is not None:
+        log.removed(remove())
+    for place, value in reversed(rows):
+        found = storage.reader.read([place])
+        assert value in bytes((found.slices if found.cold is None else found.cold())[0])
+    put(storage, 40)
+    commit(storage)
+
+
+def test_what_is_hot_or_not_committed_is_not_forgotten(shard: OneShard) -> None:
+    storage = taken(shard, segment_bytes=1 << 20, hot_bytes=1)
+    log: Any = storage.log
+    filled(storage, 40, 100_000)
+    assert log.cached(log.end) == []
+    second_last = log.segments[-2]
+    assert second_last not in [each.segment for each in log.cached(log.end - second_last.end + 1)]
+    assert second_last in [each.segment for each in log.cached(log.end - second_last.end)]
+    flushed, end = log.flushed, log.end
+    for number in range(40, 80):
+        put(storage, number, b"x" * 100_000)
+    log.write()
+    assert log.flushed == flushed
+    assert log.end > end
+    assert all(each.segment.end <= flushed for each in log.cached(1))
+
+
+def test_a_cache_is_kept_to_its_limit_and_the_oldest_goes_first(shard: OneShard) -> None:
+    storage = taken(shard, segment_bytes=1 << 20, hot_bytes=1)
+    log: Any = storage.log
+    filled(storage, 60, 100_000)
+    whole = log.cached_bytes
+    cache = Cache(whole, 1)
+    cache.turn([log])
+    assert log.cached_bytes == whole
+    cache = Cache(whole // 2, 1)
+    cache.turn([log])
+    assert log.cached_bytes <= whole // 2
+    assert cache.forgotten_bytes == whole - log.cached_bytes
+    kept = [each.segment.start for each in log.cached(1)]
+    assert kept == [segment.start for segment in log.segments[:-1]][-len(kept) :]
+    Cache(1, 1).turn([log])
+    assert log.cached_bytes == log.segments[-1].size

@@ -130,17 +130,23 @@ class World:
         return int(found.error_code)
 
     async def leaders(self, number: int, name: str) -> dict[int, tuple[int, int]]:
-        """Partition → node, leader epoch; as this node says."""
+        """Partition → node, leader epoch; as this node says, which may not have heard of the topic yet."""
         found = await self.ask(number, METADATA, 7, topics=None, allow_auto_topic_creation=False)
-        (topic,) = (topic for topic in found.topics if topic.name == name)
-        return {part.partition_index: (part.leader_id, part.leader_epoch) for part in topic.partitions}
+        return {
+            part.partition_index: (part.leader_id, part.leader_epoch)
+            for topic in found.topics
+            if topic.name == name
+            for part in topic.partitions
+        }
 
     async def led(self, name: str) -> None:
         """All nodes know for each partition the one that has it."""
 
         async def is_led() -> bool:
             found = [await self.leaders(number, name) for number in self.nodes]
-            return all(each == found[0] and all(node in self.nodes for node, _ in each.values()) for each in found)
+            return bool(found[0]) and all(
+                each == found[0] and all(node in self.nodes for node, _ in each.values()) for each in found
+            )
 
         async with asyncio.timeout(20):
             while not await is_led():
@@ -162,7 +168,7 @@ class World:
             while True:
                 for number in list(self.nodes):
                     with contextlib.suppress(OSError):
-                        node, _ = (await self.leaders(number, name))[partition]
+                        node, _ = (await self.leaders(number, name)).get(partition, (-1, -1))
                         if node in self.nodes and await self.produce(node, name, partition, value) == NONE:
                             return
                 await asyncio.sleep(0.02)
@@ -214,13 +220,19 @@ class World:
 
 
 @asynccontextmanager
-async def cluster(folder: Path, nodes: int, shards: Sequence[Durability]) -> AsyncIterator[World]:
-    world = World(folder, shards)
+async def stopped(world: World) -> AsyncIterator[World]:
+    """At its end all of it is."""
     try:
-        for number in range(1, nodes + 1):
-            await world.start(number)
         yield world
     finally:
         for number in list(world.nodes):
             await world.stop(number)
     assert not world.lost
+
+
+@asynccontextmanager
+async def cluster(folder: Path, nodes: int, shards: Sequence[Durability]) -> AsyncIterator[World]:
+    async with stopped(World(folder, shards)) as world:
+        for number in range(1, nodes + 1):
+            await world.start(number)
+        yield world

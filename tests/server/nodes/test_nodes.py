@@ -9,14 +9,20 @@ from typing import Any
 
 import pytest
 
+from halfmoon.adapters.kafka.protocol import AlterUserScramCredentialsRequest
 from halfmoon.cluster.engine.pieces import Durability
+from halfmoon.cluster.engine.sharing import Move
+from halfmoon.errors import StartError
 from halfmoon.server.measured_loop import MeasuredLoop
+from halfmoon.server.nodes.node import ClusterNode
+from tests.cluster.engine.doubles import LEASE_S
 from tests.fuzz.peer import ClosedError
-from tests.server.nodes.cluster import METADATA, NONE, NOT_LEADER, World, cluster
+from tests.server.nodes.cluster import METADATA, NONE, NOT_LEADER, MemoryEngines, World, cluster, stopped
 
 FAST = [Durability.FAST] * 4
 MIXED = [Durability.FAST] * 2 + [Durability.OBJECT] * 2
 INVALID_CONFIG, INVALID_REPLICATION_FACTOR = 40, 38
+INIT_PRODUCER = 22
 
 
 @pytest.fixture
@@ -214,5 +220,136 @@ def test_nothing_is_acknowledged_for_a_shard_before_it_is_there(run: Any, monkey
         await world.shared_out()
         expected = [b"v"] if found == NONE else []
         assert await world.read("t", index) == expected
+
+    run(story)
+
+
+def test_while_the_database_is_away_nothing_is_acknowledged_and_records_are_read(run: Any) -> None:
+    async def story(world: World) -> None:
+        await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
+        assert await world.create("t", 4) == NONE
+        for index in range(4):
+            await world.send("t", index, b"before")
+        holders, leaders = world.holders(), await world.leaders(1, "t")
+        for engines in world.engines.values():
+            engines.database.down = True
+        late = [asyncio.ensure_future(world.produce(node, "t", at, b"late")) for at, (node, _) in leaders.items()]
+        await asyncio.sleep(LEASE_S + 0.5)
+        assert not any(each.done() for each in late)
+        for index, (node, _) in leaders.items():
+            assert await world.values(node, "t", index) == [b"before"]
+        for engines in world.engines.values():
+            engines.database.down = False
+        assert [await each for each in late] == [NONE] * 4
+        assert world.holders() == holders
+        for index in range(4):
+            assert await world.read("t", index) == [b"before", b"late"]
+
+    run(story)
+
+
+def test_while_the_store_is_away_fast_topics_go_on_and_the_others_wait(run: Any) -> None:
+    async def story(world: World) -> None:
+        await world.shared_out()
+        assert await world.create("quick", 2) == NONE
+        assert await world.create("cheap", 2, configs={"halfmoon.durability": "object"}) == NONE
+        await world.led("cheap")
+        for engines in world.engines.values():
+            engines.store.down = True
+        (node, _) = (await world.leaders(1, "cheap"))[0]
+        late = asyncio.ensure_future(world.produce(node, "cheap", 0, b"late"))
+        for index in range(2):
+            await world.send("quick", index, b"v")
+        assert not late.done()
+        for engines in world.engines.values():
+            engines.store.down = False
+        assert await late == NONE
+        assert await world.read("cheap", 0) == [b"late"]
+
+    run(story, 2, MIXED)
+
+
+def test_a_shard_is_moved_and_a_node_drained_at_an_administrators_wish(run: Any) -> None:
+    async def story(world: World) -> None:
+        await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
+        moved = world.holders()[1][0]
+        assert await world.database.want(moved, 2)
+        await world.until(lambda: moved in world.holders()[2])
+        await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
+        assert await world.database.drain(2, True)
+        await world.until(lambda: world.holders() == {1: [0, 1, 2, 3], 2: []})
+        assert await world.create("t", 4) == NONE
+        for index in range(4):
+            await world.send("t", index, b"v")
+        asked = {"transactional_id": None, "transaction_timeout_ms": 1}
+        found = [await world.ask(node, INIT_PRODUCER, 1, **asked) for node in (1, 2, 2)]
+        assert [each.error_code for each in found] == [NONE] * 3
+        assert len({each.producer_id for each in found}) == 3
+        assert await world.database.drain(2, False)
+        await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
+
+    run(story)
+
+
+def test_two_processes_are_not_the_same_node(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halfmoon.server.nodes.node.ANOTHER_S", 0.3)
+
+    async def story(world: World) -> None:
+        first = world.nodes[1]
+        other = ClusterNode(
+            world.settings(1, node={"id": 1, "data_dir": str(world.folder / "again")}),
+            MemoryEngines(world, 1), on_lost=world.lost.append,
+        )  # fmt: skip
+        with pytest.raises(StartError, match="node 1 is running already, at 127"):
+            await other.start()
+        assert world.nodes[1] is first
+        assert await world.create("t", 1) == NONE
+
+    run(story, 1)
+
+
+def test_users_and_rules_are_the_same_at_all_nodes(tmp_path: Path) -> None:
+    """What is changed at one node holds at the others before it is answered."""
+
+    async def run() -> None:
+        async with stopped(World(tmp_path, FAST)) as world:
+            for number in (1, 2):
+                await world.start(number)
+            await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
+            await world.until(lambda: all(world.nodes[n].worker.links.others() for n in (1, 2)))
+            await world.until(lambda: all(all(world.nodes[n].worker.links.others().values()) for n in (1, 2)))
+            sha = AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+                name="alice", mechanism=2, iterations=8_192, salt=b"salt" * 4, salted_password=b"x" * 64
+            )
+            answer = await world.ask(1, 51, 0, deletions=[], upsertions=[sha])
+            assert [each.error_code for each in answer.results] == [NONE]
+            found = [{user.name for user in node.worker.shards.common.users.all()} for node in world.nodes.values()]
+            assert found == [{"alice"}, {"alice"}]
+
+    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+        runner.run(run())
+
+
+def test_a_node_that_was_paused_while_it_gave_a_shard_away_does_not_want_it_back(run: Any) -> None:
+    async def story(world: World) -> None:
+        await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
+        assert await world.create("t", 4) == NONE
+        await world.led("t")
+        moving = world.holders()[2][0]
+        held, database = world.nodes[2].held, world.engines[2].database
+        (head,) = (head for head in await world.database.heads() if head.shard == moving)
+        database.pause_s = lambda: 0.5  # its hand-over is on the way while the others take what it has
+        giving = asyncio.ensure_future(held.give(Move(head, world.nodes[1].member.incarnation)))
+        await world.until(lambda: moving not in world.holders()[2])
+        await world.database.leave(world.nodes[2].member.incarnation)
+        taken = await world.database.take(moving, head.epoch, world.nodes[1].member.incarnation)
+        assert taken is not None
+        await giving
+        database.pause_s = lambda: 0.001
+        await world.until(lambda: moving in world.holders()[1])
+        assert moving not in world.holders()[2]
+        await world.shared_out()
+        await world.led("t")
+        assert held.problems == {}
 
     run(story)

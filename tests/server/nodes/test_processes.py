@@ -20,8 +20,8 @@ from halfmoon.testing.cluster import ClusterProcesses
 
 PARTITIONS = 8
 WAIT_S = 30
-MOVING = (KafkaError._UNKNOWN_PARTITION, KafkaError.NOT_LEADER_FOR_PARTITION)
-"""What a client hears of a partition that nobody has for a moment."""
+MOVING = (KafkaError._UNKNOWN_PARTITION, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._TIMED_OUT)
+"""What a client hears of a partition that nobody has for a moment, or as long as its connection is made anew."""
 MOST_AHEAD = 2_000
 """So many messages wait for the slowest partition."""
 
@@ -96,12 +96,14 @@ def read_all(bootstrap: str, topic: str) -> list[list[int]]:
         places = [TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)]
         until_s = time.monotonic() + WAIT_S
         ends: dict[int, int] = {}
+        refused: dict[int, str] = {}
         while len(ends) < PARTITIONS:
-            assert time.monotonic() < until_s, ends
+            assert time.monotonic() < until_s, (ends, refused)
             for place in places:
                 try:
-                    ends[place.partition] = consumer.get_watermark_offsets(place, timeout=WAIT_S)[1]
+                    ends[place.partition] = consumer.get_watermark_offsets(place, timeout=5)[1]
                 except KafkaException as error:
+                    refused[place.partition] = str(error)
                     if error.args[0].code() not in MOVING:
                         raise
         consumer.assign(places)

@@ -1,0 +1,350 @@
+"""What a cluster of nodes does: `python -m benchmarks.cluster`, which writes docs/cluster-figures.md.
+
+PostgreSQL (durable), versitygw and the nodes are real processes of one machine, and share its disk and its cores with
+the clients: a network in between adds to each figure, and more machines take from each. There is no target in time; a
+quarter of an hour.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks import readings
+from benchmarks.peer import ROOT
+from halfmoon.testing.cluster import ClusterProcesses
+
+PAGE = ROOT / "docs" / "cluster-figures.md"
+PRODUCERS, EACH_S, SIZE = 16, 64, 1_024
+"""1 MB/s in messages of 1 KB."""
+PARTITIONS = 32
+LATENCY_S = 30.0
+BULK_MB = 200
+DEATHS, MOVES = 8, 20
+MOST_NODES, DURABILITIES = 3, ("fast", "object")
+PROBES = 8
+"""Partitions that are written to again and again while nodes die."""
+QUIET = {"log_level": 2}
+
+
+class Latency(NamedTuple):
+    durability: str
+    p50_ms: float
+    p99_ms: float
+    acknowledged: int
+    commits_s: float
+    wal_bytes: float
+    """Of the database's log, for each byte of messages."""
+    objects_s: float
+
+
+class Gaps(NamedTuple):
+    what: str
+    durability: str
+    all_s: Sequence[float]
+    """Of each event, the longest time between two acknowledgements of a partition that it concerned."""
+
+
+def _topic(bootstrap: str, durability: str, partitions: int) -> str:
+    name = f"{durability}-{random.randrange(1 << 32):08x}"
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    topic = NewTopic(name, partitions, 1, config={"halfmoon.durability": durability})
+    admin.create_topics([topic])[name].result(30)
+    return name
+
+
+# -- latency -----------------------------------------------------------------------------------------------------------
+
+
+def latency(cluster: ClusterProcesses, durability: str) -> Latency:
+    topic = _topic(cluster.bootstrap, durability, PARTITIONS)
+    found: list[float] = []
+    threads = [
+        threading.Thread(target=_send_steadily, args=(cluster.bootstrap, topic, number, found))
+        for number in range(PRODUCERS)
+    ]
+    before, objects, begun_s = _database(cluster), _objects(cluster), time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    took_s = time.monotonic() - begun_s
+    after = _database(cluster)
+    cut = quantiles(found, n=100)
+    return Latency(
+        durability, cut[49] * 1e3, cut[98] * 1e3, len(found), (after[0] - before[0]) / took_s,
+        (after[1] - before[1]) / (len(found) * SIZE), (_objects(cluster) - objects) / took_s,
+    )  # fmt: skip
+
+
+def _send_steadily(bootstrap: str, topic: str, number: int, found: list[float]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True, **QUIET})
+    value = random.Random(number).randbytes(SIZE)
+    partitions = [number * PARTITIONS // PRODUCERS + one for one in range(PARTITIONS // PRODUCERS)]
+    begun_s = time.monotonic()
+    warm_s = begun_s + 3.0
+
+    def delivered(sent_s: float) -> Callable[[KafkaError | None, Message], None]:
+        def told(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                raise SystemExit(f"not delivered: {error}")
+            if sent_s > warm_s:
+                found.append(time.monotonic() - sent_s)
+
+        return told
+
+    count = 0
+    while (now_s := time.monotonic()) < begun_s + LATENCY_S:
+        due = int((now_s - begun_s) * EACH_S)
+        while count < due:
+            producer.produce(topic, value, partition=partitions[count % len(partitions)], on_delivery=delivered(now_s))
+            count += 1
+        producer.poll(0.002)
+    producer.flush(30)
+
+
+def _database(cluster: ClusterProcesses) -> tuple[int, int]:
+    """Commits, and bytes of its log, since its start."""
+    import asyncpg
+
+    async def ask() -> tuple[int, int]:
+        connection = await asyncpg.connect(cluster.database.dsn())
+        try:
+            commits = await connection.fetchval("select xact_commit from pg_stat_database where datname = 'postgres'")
+            log = await connection.fetchval("select pg_current_wal_lsn() - '0/0'::pg_lsn")
+            return int(commits), int(log)
+        finally:
+            await connection.close()
+
+    return asyncio.run(ask())
+
+
+def _objects(cluster: ClusterProcesses) -> int:
+    return sum(1 for path in cluster.store.folder.rglob("*") if path.is_file())
+
+
+# -- throughput --------------------------------------------------------------------------------------------------------
+
+
+def bulk(cluster: ClusterProcesses, durability: str) -> float:
+    """MB/s of one producer that is never short of messages."""
+    topic = _topic(cluster.bootstrap, durability, PARTITIONS)
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap, "linger.ms": 5, "batch.size": 1 << 20,
+            "queue.buffering.max.kbytes": 65_536, "enable.idempotence": True, **QUIET,
+        }
+    )  # fmt: skip
+    value = random.Random(1).randbytes(SIZE)
+    count = BULK_MB * (1 << 20) // SIZE
+    begun_s = time.monotonic()
+    for number in range(count):
+        while True:
+            try:
+                producer.produce(topic, value, partition=number // 64 % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.01)
+        if not number % 256:
+            producer.poll(0)
+    producer.flush(120)
+    return BULK_MB / (time.monotonic() - begun_s)
+
+
+# -- deaths and moves --------------------------------------------------------------------------------------------------
+
+
+class Probing:
+    """Writes to each partition one message after the other, and notes when they are acknowledged."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True, "retry.backoff.ms": 20,
+                "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "socket.timeout.ms": 1_500,
+                "topic.metadata.refresh.interval.ms": 500, "topic.metadata.refresh.fast.interval.ms": 20, **QUIET,
+            }
+        )  # fmt: skip
+        self._topic = topic
+        self._ended = threading.Event()
+        self.acknowledged_s: list[list[float]] = [[] for _ in range(partitions)]
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Probing:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        for partition in range(len(self.acknowledged_s)):
+            self._send(partition)
+        while not self._ended.is_set():
+            self._producer.poll(0.01)
+        self._producer.flush(10)
+
+    def _send(self, partition: int) -> None:
+        self._producer.produce(self._topic, b"probe", partition=partition, on_delivery=self._told)
+
+    def _told(self, error: KafkaError | None, message: Message) -> None:
+        partition = message.partition()
+        assert partition is not None
+        if error is None:
+            self.acknowledged_s[partition].append(time.monotonic())
+        if not self._ended.is_set():
+            self._send(partition)
+
+    def gaps_s(self, since_s: float) -> list[float]:
+        """By partition, the longest time between two acknowledgements."""
+        found = []
+        for times in self.acknowledged_s:
+            late = [at for at in times if at >= since_s]
+            before = [at for at in times if at < since_s][-1:]
+            steps = [*before, *late]
+            found.append(max((b - a for a, b in pairwise(steps)), default=0.0))
+        return found
+
+
+def deaths(cluster: ClusterProcesses, durability: str, how: int, back: Callable[[Any], None]) -> Gaps:
+    """One node after the other is killed, or stopped, and comes back. The gap of an event is that of the partition that
+    was without for longest."""
+    topic = _topic(cluster.bootstrap, durability, PROBES)
+    found = []
+    with Probing(cluster.bootstrap, topic, PROBES) as probing:
+        time.sleep(2)
+        for number in range(DEATHS):
+            node = list(cluster.nodes.values())[number % len(cluster.nodes)]
+            since_s = time.monotonic()
+            node.signal(how)
+            time.sleep(8)
+            found.append(max(probing.gaps_s(since_s)))
+            back(node)
+            cluster.wait_until_shared()
+            time.sleep(1)
+    return Gaps("kill -9" if how == signal.SIGKILL else "SIGSTOP past the lease", durability, found)
+
+
+def moves(cluster: ClusterProcesses, durability: str) -> Gaps:
+    topic = _topic(cluster.bootstrap, durability, PROBES)
+    fast = sum(row["fast"] for row in cluster.state())
+    found = []
+    with Probing(cluster.bootstrap, topic, PROBES) as probing:
+        time.sleep(2)
+        for number in range(MOVES):
+            shard = number % fast if durability == "fast" else fast + number % fast
+            since_s = time.monotonic()
+            node = list(cluster.nodes)[number % len(cluster.nodes)]
+            cluster.command(
+                "cluster", "move", str(shard), str(node), "--config", str(cluster.nodes[1].config)
+            )  # fmt: skip
+            time.sleep(1.5)
+            found.append(max(probing.gaps_s(since_s)))
+    return Gaps("planned move", durability, found)
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def page(latencies: Sequence[Latency], rates: Sequence[tuple[int, str, Sequence[float]]], gaps: Sequence[Gaps]) -> str:
+    lines = [
+        "# Figures of a cluster",
+        "",
+        _INTRODUCTION.format(**readings.machine(), date=datetime.datetime.now(datetime.UTC).date().isoformat()),
+        "",
+        "## Latency",
+        "",
+    ]
+    lines += [
+        "16 producers (librdkafka, idempotent), 1 MB/s together in messages of 1 KB, three nodes, 32 partitions.", "",
+        "| durability | p50 | p99 | messages | statements/s | WAL bytes for a byte | objects/s |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]  # fmt: skip
+    lines += [
+        f"| {each.durability} | {each.p50_ms:.1f} ms | {each.p99_ms:.0f} ms | {each.acknowledged:,} | "
+        f"{each.commits_s:.0f} | {each.wal_bytes:.2f} | {each.objects_s:.1f} |"
+        for each in latencies
+    ]
+    lines += ["", "## Throughput", "", f"One producer, {BULK_MB} MB in messages of 1 KB; median (range).", ""]
+    lines += ["| nodes | durability | MB/s |", "|--:|---|--:|"]
+    lines += [
+        f"| {nodes} | {durability} | {median(found):.0f} ({min(found):.0f}–{max(found):.0f}) |"
+        for nodes, durability, found in rates
+    ]
+    lines += [
+        "", "## Takeover and moves", "",
+        f"A producer writes to {PROBES} partitions, one message after the other in each. The figure is the longest "
+        "time between two acknowledgements of a partition, of the partition for which that was longest: what clients "
+        "notice, retries included.", "",
+        "| | durability | events | median | range |", "|---|---|--:|--:|--:|",
+    ]  # fmt: skip
+    lines += [
+        f"| {each.what} | {each.durability} | {len(each.all_s)} | {median(each.all_s) * 1e3:.0f} ms | "
+        f"{min(each.all_s) * 1e3:.0f}–{max(each.all_s) * 1e3:.0f} ms |"
+        for each in gaps
+    ]
+    return "\n".join([*lines, ""])
+
+
+_INTRODUCTION = """\
+PostgreSQL with fsync, versitygw, the nodes and the clients were processes of one machine: {processor}, {memory},
+{system}, Python {Python}. A network between them adds to each figure, and machines of their own take from each.
+`python -m benchmarks.cluster`, {date}."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description=__doc__)
+    parser.add_argument("--page", type=Path, default=PAGE)
+    options = parser.parse_args(arguments)
+    latencies: list[Latency] = []
+    rates: list[tuple[int, str, Sequence[float]]] = []
+    gaps: list[Gaps] = []
+    for nodes in range(1, MOST_NODES + 1):
+        with (
+            tempfile.TemporaryDirectory(prefix="halfmoon-cluster-") as folder,
+            ClusterProcesses(Path(folder), nodes, fast=8, objects=8) as cluster,
+        ):
+            cluster.wait_until_shared(60)
+            for durability in DURABILITIES:
+                rates.append((nodes, durability, [bulk(cluster, durability) for _ in range(3)]))
+                print(nodes, durability, rates[-1][2], flush=True)
+            if nodes == MOST_NODES:
+                for durability in DURABILITIES:
+                    latencies.append(latency(cluster, durability))
+                    gaps += _gaps(cluster, durability)
+                    print(latencies[-1], *gaps[-3:], sep="\n", flush=True)
+    options.page.write_text(page(latencies, rates, gaps))
+    return 0
+
+
+def _gaps(cluster: ClusterProcesses, durability: str) -> list[Gaps]:
+    return [
+        moves(cluster, durability),
+        deaths(cluster, durability, signal.SIGKILL, _start_again),
+        deaths(cluster, durability, signal.SIGSTOP, lambda node: node.signal(signal.SIGCONT)),
+    ]
+
+
+def _start_again(node: Any) -> None:
+    node.kill()  # it is waited for
+    node.start()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
