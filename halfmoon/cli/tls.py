@@ -14,6 +14,7 @@ import typer
 
 from halfmoon.adapters.tcp.certificates import alternative_names
 from halfmoon.adapters.tcp.tls import Tls
+from halfmoon.auth import key_files
 from halfmoon.auth.errors import AuthenticationError
 from halfmoon.auth.x500 import subject
 from halfmoon.cli import outcomes, output
@@ -64,14 +65,14 @@ def init(
         authority = Pair((folder / CA).read_bytes(), (folder / CA_KEY).read_bytes())
     else:
         authority = make_authority(now)
-        _write(folder / CA_KEY, authority.key, 0o600)
-        _write(folder / CA, authority.certificate, 0o644)
+        key_files.write(folder / CA_KEY, authority.key, 0o600)
+        key_files.write(folder / CA, authority.certificate, 0o644)
     try:
         made = make_server(authority, list(dict.fromkeys([*names, *HERE])), now)
     except ValueError as error:
         raise CliError(f"{folder}: {error}") from None
-    _write(folder / KEY, made.key, 0o600)
-    _write(folder / CERT, made.certificate, 0o644)
+    key_files.write(folder / KEY, made.key, 0o600)
+    key_files.write(folder / CERT, made.certificate, 0o644)
     there = folder.absolute()
     if result is Output.JSON:
         files = {"ca": CA, "ca_key": CA_KEY, "cert": CERT, "key": KEY}
@@ -122,15 +123,6 @@ def reload(*, brokers: Brokers, result: OutputOption = Output.TEXT) -> None:
         problem = f"the old certificate (until {until}) is still in use: {each.problem}" if each.problem else None
         rows.append(outcomes.row("listener", each.listener, problem, f"taken, until {until}", until=until))
     outcomes.report(rows, result, "listener")
-
-
-def _write(path: Path, data: bytes, mode: int) -> None:
-    """Whole or not at all, and never readable by others meanwhile: a broker may be about to read it."""
-    written = path.with_name(f".{path.name}.new")
-    written.unlink(missing_ok=True)
-    with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(data)
-    written.replace(path)
 
 
 def _listeners(settings: ListenerSettings) -> Iterator[tuple[str, TlsSettings]]:

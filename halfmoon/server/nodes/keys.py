@@ -7,12 +7,12 @@ node.key                what users' secrets are kept encrypted with; all nodes h
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from halfmoon.auth import key_files
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.errors import StartError
 from halfmoon.services.credentials.node_key import NodeKey
@@ -37,8 +37,8 @@ def make_common(folder: Path, random_bytes: Callable[[int], bytes]) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not (folder / CA).exists():
         made = _development().make_authority(datetime.now(UTC), "Halfmoon cluster CA")
-        _write(folder / CA_KEY, made.key, 0o600)
-        _write(folder / CA, made.certificate, 0o644)
+        key_files.write(folder / CA_KEY, made.key, 0o600)
+        key_files.write(folder / CA, made.certificate, 0o644)
     NodeKey(OsFileSystem(folder), random_bytes).make()
 
 
@@ -54,8 +54,8 @@ def make_node(folder: Path, number: int) -> NodeKeys:
         made = development.make_node(authority, f"node-{number}", datetime.now(UTC))
     except ValueError as error:
         raise StartError(f"{folder}: {error}") from error
-    _write(paths.key, made.key, 0o600)
-    _write(paths.certificate, made.certificate, 0o644)
+    key_files.write(paths.key, made.key, 0o600)
+    key_files.write(paths.certificate, made.certificate, 0o644)
     return paths
 
 
@@ -65,12 +65,3 @@ def _development() -> Any:
     except ImportError:
         raise StartError("making keys needs more libraries: pip install 'halfmoon[cluster]'") from None
     return development
-
-
-def _write(path: Path, data: bytes, mode: int) -> None:
-    """Whole or not at all, and never readable by others."""
-    written = path.with_name(f".{path.name}.new")
-    written.unlink(missing_ok=True)
-    with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(data)
-    written.replace(path)

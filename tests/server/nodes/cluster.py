@@ -13,27 +13,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from halfmoon.adapters.kafka.protocol import (
-    CreateTopicsRequest,
-    FetchRequest,
-    OffsetCommitRequest,
-    OffsetFetchRequest,
-    ProduceRequest,
-)
+from halfmoon.adapters.kafka.protocol import CreateTopicsRequest
 from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.cluster.sqlite_store import SqliteStore
 from halfmoon.cluster.store import Cluster
 from halfmoon.config.settings import Settings, load_settings
-from halfmoon.core.records.batches import build_batch
 from halfmoon.server.nodes.node import ClusterNode
 from halfmoon.server.workers.routes import SocketRoutes
 from halfmoon.testing.ports import free_ports
 from tests.cluster.engine.doubles import MemoryDatabase, MemoryStore, unsure_database, unsure_store
-from tests.fuzz.peer import Peer
-from tests.server.workers.test_moving_shards import values_of
-
-PRODUCE, FETCH, METADATA, COMMIT, COMMITTED, COORDINATOR, CREATE = 0, 1, 3, 8, 9, 10, 19
-NONE, NOT_LEADER, NOT_COORDINATOR = 0, 6, 16
+from tests.server.asking import CREATE, NONE, Asking
 
 
 class MemoryEngines:
@@ -56,7 +45,7 @@ class MemoryEngines:
         return SocketRoutes(loop, self._number, [self._world.folder / f"link-{n}.sock" for n in range(10)])
 
 
-class World:
+class World(Asking):
     def __init__(self, folder: Path, shards: Sequence[Durability]) -> None:
         self.folder = folder
         self.database, self.store = MemoryDatabase(shards), MemoryStore()
@@ -110,14 +99,9 @@ class World:
 
     # -- as a client -------------------------------------------------------------------------------------------------
 
-    async def ask(self, number: int, key: int, version: int, **fields: Any) -> Any:
+    def address_of(self, number: int) -> tuple[str, int]:
         address = self.nodes[number].kafka_address
-
-        def ask() -> Any:
-            with Peer((address.host, address.port)) as peer:
-                return peer.ask(key, version, **fields)
-
-        return await asyncio.to_thread(ask)
+        return address.host, address.port
 
     async def create(
         self, name: str, partitions: int, number: int = 1, configs: dict[str, str] | None = None, replicas: int = 1
@@ -128,16 +112,6 @@ class World:
         topic = kind(name=name, num_partitions=partitions, replication_factor=replicas, assignments=[], configs=given)
         (found,) = (await self.ask(number, CREATE, 5, topics=[topic], timeout_ms=5000, validate_only=False)).topics
         return int(found.error_code)
-
-    async def leaders(self, number: int, name: str) -> dict[int, tuple[int, int]]:
-        """Partition → node, leader epoch; as this node says, which may not have heard of the topic yet."""
-        found = await self.ask(number, METADATA, 7, topics=None, allow_auto_topic_creation=False)
-        return {
-            part.partition_index: (part.leader_id, part.leader_epoch)
-            for topic in found.topics
-            if topic.name == name
-            for part in topic.partitions
-        }
 
     async def led(self, name: str) -> None:
         """All nodes know for each partition the one that has it."""
@@ -152,16 +126,6 @@ class World:
             while not await is_led():
                 await asyncio.sleep(0.02)
 
-    async def produce(self, number: int, name: str, partition: int, value: bytes) -> int:
-        """The error code."""
-        topic = ProduceRequest.TopicProduceData
-        data = [
-            topic.PartitionProduceData(index=partition, records=build_batch([(None, value, 1_700_000_000_000, ())]))
-        ]
-        topics = [topic(name=name, partition_data=data)]
-        answer = await self.ask(number, PRODUCE, 7, transactional_id=None, acks=-1, timeout_ms=1000, topic_data=topics)
-        return int(answer.responses[0].partition_responses[0].error_code)
-
     async def send(self, name: str, partition: int, value: bytes) -> None:
         """To whoever has the partition, as often as it takes."""
         async with asyncio.timeout(20):
@@ -173,17 +137,6 @@ class World:
                             return
                 await asyncio.sleep(0.02)
 
-    async def values(self, number: int, name: str, partition: int) -> list[bytes] | int:
-        """Of all records; or the error code."""
-        topic = FetchRequest.FetchTopic
-        part = topic.FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
-        answer = await self.ask(
-            number, FETCH, 11, replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, isolation_level=0,
-            session_id=0, session_epoch=-1, topics=[topic(topic=name, partitions=[part])],
-        )  # fmt: skip
-        (found,) = answer.responses[0].partitions
-        return int(found.error_code) or values_of(bytes(found.records))
-
     async def read(self, name: str, partition: int) -> list[bytes]:
         """From whoever has it."""
         async with asyncio.timeout(20):
@@ -193,30 +146,6 @@ class World:
                     if isinstance(found, list):
                         return found
                 await asyncio.sleep(0.02)
-
-    async def commit(self, number: int, group: str, topic: str, partition: int, offset: int) -> int:
-        """The error code."""
-        of_topic = OffsetCommitRequest.OffsetCommitRequestTopic
-        part = of_topic.OffsetCommitRequestPartition(
-            partition_index=partition, committed_offset=offset, committed_metadata=""
-        )
-        answer = await self.ask(
-            number, COMMIT, 2, group_id=group, generation_id_or_member_epoch=-1, member_id="", retention_time_ms=-1,
-            topics=[of_topic(name=topic, partitions=[part])],
-        )  # fmt: skip
-        return int(answer.topics[0].partitions[0].error_code)
-
-    async def committed(self, number: int, group: str, topic: str, partition: int) -> int:
-        """The offset; or the error code, below −1."""
-        asked = [OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])]
-        answer = await self.ask(number, COMMITTED, 1, group_id=group, topics=asked)
-        found = answer.topics[0].partitions[0]
-        return -100 - int(found.error_code) if found.error_code else int(found.committed_offset)
-
-    async def coordinator(self, number: int, group: str) -> int:
-        """A node; or −1."""
-        (found,) = (await self.ask(number, COORDINATOR, 4, key_type=0, coordinator_keys=[group])).coordinators
-        return int(found.node_id)
 
 
 @asynccontextmanager

@@ -17,7 +17,8 @@ from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.nodes.node import ClusterNode
 from tests.cluster.engine.doubles import LEASE_S
 from tests.fuzz.peer import ClosedError
-from tests.server.nodes.cluster import METADATA, NONE, NOT_LEADER, MemoryEngines, World, cluster, stopped
+from tests.server.asking import METADATA, NONE, NOT_LEADER
+from tests.server.nodes.cluster import MemoryEngines, World, cluster, stopped
 
 FAST = [Durability.FAST] * 4
 MIXED = [Durability.FAST] * 2 + [Durability.OBJECT] * 2

@@ -11,7 +11,8 @@ from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.testing.ports import free_ports, ports_in_a_row
 from tests.fuzz.remoting import LOCK, MAX_OFFSET, ROUTE, SEND, SUCCESS, Command, Remote, said, sending
-from tests.server.nodes.cluster import NONE, World, stopped
+from tests.server.asking import NONE
+from tests.server.nodes.cluster import World, stopped
 
 SYSTEM_BUSY = 2
 SHARDS = [Durability.FAST] * 2 + [Durability.OBJECT] * 2

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from halfmoon.adapters.kafka.protocol import (
-    CreateTopicsRequest,
-    FetchRequest,
-    OffsetCommitRequest,
-    OffsetFetchRequest,
-    ProduceRequest,
-)
+from halfmoon.adapters.kafka.protocol import CreateTopicsRequest
 from halfmoon.cluster.placement import coordinator_of
 from halfmoon.cluster.sqlite_store import SqliteStore
 from halfmoon.cluster.store import Cluster
 from halfmoon.config.settings import Settings, load_settings
 from halfmoon.core.clean_mark import CLEAN_MARK
-from halfmoon.core.records.batches import build_batch, iter_records
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.errors import StartError
 from halfmoon.server.measured_loop import MeasuredLoop
@@ -31,38 +24,22 @@ from halfmoon.server.workers.plan import CATALOG, Plan
 from halfmoon.server.workers.worker import Worker
 from halfmoon.server.workers.worker_place import WorkerPlace
 from halfmoon.testing.ports import free_ports
-from tests.fuzz.peer import Peer
 from tests.fuzz.remoting import SEND, SUCCESS, Remote, sending
+from tests.server.asking import COORDINATOR, CREATE, NOT_COORDINATOR, NOT_LEADER, Asking
 
-SHARDS, NOT_LEADER, NOT_COORDINATOR = 4, 6, 16
-PRODUCE, FETCH, METADATA, COMMIT, COMMITTED, COORDINATOR, CREATE = 0, 1, 3, 8, 9, 10, 19
-
-
-def values_of(batches: bytes) -> list[bytes]:
-    found = []
-    while batches:
-        size = 12 + int.from_bytes(batches[8:12])
-        found += [bytes(record.value or b"") for record in iter_records(batches[:size])]
-        batches = batches[size:]
-    return found
+SHARDS = 4
 
 
-class Two:
+class Two(Asking):
     """Two workers that share four shards, in one loop."""
 
     def __init__(self, workers: list[Worker]) -> None:
         self.workers = workers
         self.lost: list[Exception] = []
 
-    async def ask(self, worker: int, key: int, version: int, **fields: Any) -> Any:
-        """By a client that is connected to this one."""
-        address = self.workers[worker].kafka_address
-
-        def ask() -> Any:
-            with Peer((address.host, address.port)) as peer:
-                return peer.ask(key, version, **fields)
-
-        return await asyncio.to_thread(ask)
+    def address_of(self, number: int) -> tuple[str, int]:
+        address = self.workers[number].kafka_address
+        return address.host, address.port
 
     async def create(self, name: str) -> None:
         creatable = CreateTopicsRequest.CreatableTopic
@@ -70,55 +47,10 @@ class Two:
         (found,) = (await self.ask(0, CREATE, 5, topics=[topic], timeout_ms=5000, validate_only=False)).topics
         assert found.error_code == 0
 
-    async def leaders(self, worker: int, name: str) -> dict[int, tuple[int, int]]:
-        """Partition → node, leader epoch; as this worker says."""
-        found = await self.ask(worker, METADATA, 7, topics=None, allow_auto_topic_creation=False)
-        (topic,) = (topic for topic in found.topics if topic.name == name)
-        return {part.partition_index: (part.leader_id, part.leader_epoch) for part in topic.partitions}
-
-    async def produce(
-        self, worker: int, name: str, partition: int, value: bytes, headers: Sequence[tuple[str, bytes]] = ()
-    ) -> int:
-        """The error code."""
-        topic = ProduceRequest.TopicProduceData
-        records = build_batch([(None, value, 1_700_000_000_000, headers)])
-        data = [topic(name=name, partition_data=[topic.PartitionProduceData(index=partition, records=records)])]
-        answer = await self.ask(worker, PRODUCE, 7, transactional_id=None, acks=-1, timeout_ms=1000, topic_data=data)
-        return int(answer.responses[0].partition_responses[0].error_code)
-
     def sent(self, shard: int) -> int:
         """The code that RocketMQ's broker of this shard answers."""
         with Remote(("127.0.0.1", self.workers[0].place.rocketmq_bind(shard).port)) as remote:
             return remote.tell(SEND, sending("t"), b"sent").code
-
-    async def commit(self, worker: int, group: str, topic: str, partition: int, offset: int) -> int:
-        """The error code."""
-        of_topic = OffsetCommitRequest.OffsetCommitRequestTopic
-        part = of_topic.OffsetCommitRequestPartition(
-            partition_index=partition, committed_offset=offset, committed_metadata=""
-        )
-        answer = await self.ask(
-            worker, COMMIT, 2, group_id=group, generation_id_or_member_epoch=-1, member_id="", retention_time_ms=-1,
-            topics=[of_topic(name=topic, partitions=[part])],
-        )  # fmt: skip
-        return int(answer.topics[0].partitions[0].error_code)
-
-    async def committed(self, worker: int, group: str, topic: str, partition: int) -> int:
-        of_topic = OffsetFetchRequest.OffsetFetchRequestTopic
-        asked = [of_topic(name=topic, partition_indexes=[partition])]
-        answer = await self.ask(worker, COMMITTED, 1, group_id=group, topics=asked)
-        return int(answer.topics[0].partitions[0].committed_offset)
-
-    async def values(self, worker: int, name: str, partition: int) -> list[bytes] | int:
-        """Of all records; or the error code."""
-        topic = FetchRequest.FetchTopic
-        part = topic.FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
-        answer = await self.ask(
-            worker, FETCH, 11, replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, isolation_level=0,
-            session_id=0, session_epoch=-1, topics=[topic(topic=name, partitions=[part])],
-        )  # fmt: skip
-        (found,) = answer.responses[0].partitions
-        return int(found.error_code) or values_of(bytes(found.records))
 
     async def move(self, shard: int, source: int, target: int) -> None:
         await self.workers[source].close_shard(shard, target)
