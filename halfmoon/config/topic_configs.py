@@ -74,12 +74,6 @@ class TopicConfig(Struct, frozen=True):
     no_effect: bool = False
     """It is kept and shown, and nothing acts on it."""
 
-    @property
-    def is_rule_of_feature(self) -> bool:
-        """Whether features ask the topic's rules for it. What is set once says where the topic is, and is asked of its
-        configurations then."""
-        return not (self.rule or self.no_effect or self.read_only)
-
 
 class TopicConfigPrefix(Struct, frozen=True):
     """Configurations of which only the beginning of the name is fixed: a feature's definition of a topic. They have no
@@ -93,6 +87,12 @@ class TopicConfigPrefix(Struct, frozen=True):
 
 OfFeature = TopicConfig | TopicConfigPrefix
 """What a feature adds to the table."""
+
+
+def _is_rule_of_feature(row: TopicConfig) -> bool:
+    """Whether features ask the topic's rules for it. What is set once says where the topic is, and is asked of its
+    configurations then."""
+    return not (row.rule or row.no_effect or row.read_only)
 
 
 class Effective(NamedTuple):
@@ -327,6 +327,6 @@ class TopicConfigs:
             log_append_time=value("message.timestamp.type") == LOG_APPEND_TIME,
             deletes="delete" in policies,
             compacts="compact" in policies,
-            of_features={row.name: value(row.name) for row in self._of_features if row.is_rule_of_feature},
+            of_features={row.name: value(row.name) for row in self._of_features if _is_rule_of_feature(row)},
             **parsed,
         )

@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from halfmoon.cluster.messages import Question
-from halfmoon.cluster.owners import owner_of
-from halfmoon.cluster.placement import Layout, coordinator_of
+from halfmoon.cluster.placement import Layout, coordinator_of, owner_of
 from halfmoon.cluster.shared import SharedCatalog, tell
 from halfmoon.config.settings import load_settings
 from halfmoon.core.append_types import Produced, TransactionalProducer
