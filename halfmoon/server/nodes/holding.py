@@ -41,7 +41,7 @@ class Process(Protocol):
     """What runs the shards (server/workers/worker.Worker)."""
 
     async def open_shard(self, number: int) -> None: ...
-    async def close_shard(self, number: int) -> None: ...
+    async def close_shard(self, number: int, process: int = -1) -> None: ...
 
 
 class HeldShards:
@@ -70,6 +70,9 @@ class HeldShards:
         self._tried: dict[int, int] = {}
         """Shard → the last epoch in which it was opened, or this was begun: nobody may do so twice."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._going: dict[int, int] = {}
+        """Shard that is being handed over → the number of the node that is to have it. Clients are told of it from the
+        start: some would ask no more for a partition that once had no leader (librdkafka, until metadata is old)."""
         self._leaving = False
         self._opening = asyncio.Semaphore(OPENING)
         self.problems: dict[int, str] = {}
@@ -103,7 +106,11 @@ class HeldShards:
     async def _hand_over(self, move: Move) -> bool:
         """Close it, and have another node own it. Raises DatabaseUnavailableError."""
         shard, epoch = move.head.shard, move.head.epoch
-        await self._shut(shard)
+        self._going[shard] = next((node.number for node in self.member.nodes if node.incarnation == move.to), -1)
+        try:
+            await self._shut(shard)
+        finally:
+            del self._going[shard]
         given = await self._engine.database.hand_over(shard, epoch, move.to)
         if given is None:
             return False
@@ -180,7 +187,7 @@ class HeldShards:
         return None
 
     async def _close(self, shard: int) -> None:
-        await self._process.close_shard(shard)
+        await self._process.close_shard(shard, self._going.get(shard, -1))
         self._engine.closed(shard)
         del self.open[shard]
         logger.info("event=shard_closed shard=%d", shard)

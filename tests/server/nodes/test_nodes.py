@@ -292,6 +292,39 @@ def test_a_shard_is_moved_and_a_node_drained_at_an_administrators_wish(run: Any)
     run(story)
 
 
+def test_a_shard_that_moves_has_a_leader_all_the_time(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that was told of a partition without a leader may not ask again for minutes."""
+
+    async def story(world: World) -> None:
+        await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
+        assert await world.create("t", 4) == NONE
+        await world.led("t")
+        index = next(at for at, (node, _) in (await world.leaders(1, "t")).items() if node == 1)
+        shared = world.nodes[1].worker.shards.shared
+        shard = shared.placements[shared.catalog.by_name["t"].number][index]
+        database, closed, go_on = world.engines[1].database, asyncio.Event(), asyncio.Event()
+        hand_over = database.hand_over
+
+        async def slowly(*given: Any) -> Any:
+            closed.set()
+            await go_on.wait()
+            return await hand_over(*given)
+
+        monkeypatch.setattr(database, "hand_over", slowly)
+        assert await world.database.want(shard, 2)
+        await closed.wait()
+        assert (await world.leaders(1, "t"))[index][0] == 2
+        assert (await world.leaders(2, "t"))[index][0] == 1
+        assert await world.produce(1, "t", index, b"v") == NOT_LEADER
+        assert await world.produce(2, "t", index, b"v") == NOT_LEADER
+        go_on.set()
+        await world.until(lambda: shard in world.holders()[2])
+        await world.send("t", index, b"v")
+        assert await world.read("t", index) == [b"v"]
+
+    run(story)
+
+
 def test_two_processes_are_not_the_same_node(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("halfmoon.server.nodes.node.ANOTHER_S", 0.3)
 

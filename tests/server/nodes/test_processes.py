@@ -90,7 +90,12 @@ class Writing:
 
 
 def read_all(bootstrap: str, topic: str) -> list[list[int]]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "auto.offset.reset": "earliest"})
+    config: dict[str, Any] = {
+        "bootstrap.servers": bootstrap, "group.id": "reader", "auto.offset.reset": "earliest",
+        # librdkafka asks no more for the offsets of a partition that had no leader, until its metadata is as old.
+        "metadata.max.age.ms": 1_000,
+    }  # fmt: skip
+    consumer = Consumer(config)
     found: list[list[int]] = [[] for _ in range(PARTITIONS)]
     try:
         places = [TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)]
