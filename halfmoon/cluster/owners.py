@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from halfmoon.cluster.placement import Layout
 from halfmoon.cluster.shared import SharedCatalog
@@ -10,6 +10,10 @@ from halfmoon.core.catalog.owners import Leader, OtherNode
 from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.durability import REPLICATION_FACTOR
+
+
+def _never(_shard: int) -> bool:
+    return False
 
 
 class ShardOwners:
@@ -22,15 +26,18 @@ class ShardOwners:
         owners: Sequence[int],
         me: int,
         layout: Layout,
+        is_taken_soon: Callable[[int], bool] = _never,
         has_replicas: bool = False,
     ) -> None:
         """`nodes`: the processes that are known, this one among them, by their numbers, and `owners`: by shard, which
-        process has it (−1: nobody knows); both as they are at each moment. `me`: the number of this one."""
+        process has it (−1: nobody knows); both as they are at each moment. `me`: the number of this one.
+        `is_taken_soon`: whether a process is about to have a shard that none of them has."""
         self._shared = shared
         self._nodes = nodes
         self._owners = owners
         self._number = me
         self._layout = layout
+        self._is_taken_soon = is_taken_soon
         self.has_replicas = has_replicas
 
     def shard_of(self, partition: Partition) -> int:
@@ -46,11 +53,18 @@ class ShardOwners:
         node = self._nodes.get(self._owners[shard])
         return -1 if node is None else node.node_id
 
+    def _shown(self, shard: int) -> int:
+        """Whom clients are to ask. In place of a node that has died it is this one, until another has what was its: it
+        refuses as one that does not lead the partition, and they ask again. Some that hear of a partition without a
+        leader ask no more for minutes (librdkafka's ListOffsets)."""
+        found = self._node_of(shard)
+        return self._nodes[self._number].node_id if found < 0 and self._is_taken_soon(shard) else found
+
     def epoch_of(self, partition: Partition) -> int:
         return self._shared.epochs.get(self.shard_of(partition), -1)
 
     def leaders_of(self, topic: Topic) -> Sequence[Leader]:
-        epochs, node_of = self._shared.epochs, self._node_of
+        epochs, node_of = self._shared.epochs, self._shown
         placed = self._shared.placements[topic.number]
         leaders = [Leader(node_of(shard), epochs.get(shard, -1)) for shard in placed]
         more = int(topic.configs.get(REPLICATION_FACTOR, 1)) - 1 if self.has_replicas else 0

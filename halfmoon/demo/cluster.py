@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 
-from halfmoon.demo.__main__ import main as demo
+from halfmoon.demo.__main__ import SIGNALS
 from halfmoon.errors import StartError
 from halfmoon.testing.cluster import ClusterProcesses
 
@@ -56,6 +58,15 @@ class Killing:
                 return
 
 
+def _demo(arguments: list[str]) -> int:
+    """Its exit code. In a process of its own: at its end it ends all that it finds started."""
+    with subprocess.Popen([sys.executable, "-m", "halfmoon.demo", *arguments]) as child:
+        for each in SIGNALS:
+            if signal.getsignal(each) is not signal.SIG_IGN:
+                signal.signal(each, lambda number, _frame: child.send_signal(number))
+        return child.wait()
+
+
 def main(arguments: list[str]) -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(prog="halfmoon.demo.cluster", description=__doc__)
@@ -68,7 +79,7 @@ def main(arguments: list[str]) -> int:
                 cluster.wait_until_shared()
                 begun_s = time.monotonic()
                 with Killing(cluster, own.every) as killing:
-                    code = demo(["--bootstrap-server", cluster.bootstrap, *rest])
+                    code = _demo(["--bootstrap-server", cluster.bootstrap, *rest])
                 took_s = time.monotonic() - begun_s
                 if killing.problem:
                     print(f"a node could not be started again: {killing.problem}", file=sys.stderr)

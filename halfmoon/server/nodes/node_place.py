@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from halfmoon.server.nodes.confirming import Confirming
     from halfmoon.server.workers.routes import Routes
 
+TAKEOVER_S = 10.0
+"""A node that dies is followed within 5 s (docs/cluster.md); with this, also where machines are slow."""
 CACHE, OWN = "cache", "own"
 """Folders in the data directory: of the shards, and of the node's own."""
 
@@ -72,6 +75,8 @@ class NodePlace:
         self.secrets = Path(settings.cluster.keys).absolute()
         self.begins_with: Sequence[int] = [layout.shards]
         self.owners = [-1] * layout.shards
+        self._without_s = dict.fromkeys(range(layout.shards), time.monotonic())
+        """Shard that no living node has, as far as is known → since when."""
         self.open_store = open_store
         self._routes = routes
         self._links: dict[int, tuple[str, int]] = {}
@@ -131,7 +136,7 @@ class NodePlace:
         self._of_node[number] = OtherNode(number, kafka, "", doors.rocketmq or (kafka[0], 0))
         for shard, owner in enumerate(self.owners):
             if owner == number:
-                self._address(shard)
+                self._has_owner(shard)
 
     def _forget(self, number: int) -> None:
         self._of_node.pop(number, None)
@@ -141,13 +146,23 @@ class NodePlace:
             addresses.pop(number, None)
         for shard, owner in enumerate(self.owners):
             if owner == number:
-                self._address(shard)
+                self._has_owner(shard)
 
     def started(self, shard: int, node: int) -> None:
         self.owners[shard] = node
-        self._address(shard)
+        self._has_owner(shard)
 
-    def _address(self, shard: int) -> None:
+    moved = started
+
+    def is_taken_soon(self, shard: int) -> bool:
+        return time.monotonic() < self._without_s.get(shard, -TAKEOVER_S) + TAKEOVER_S
+
+    def _has_owner(self, shard: int) -> None:
+        """Or has none: something has changed."""
+        if self.owners[shard] in self._of_node:
+            self._without_s.pop(shard, None)
+        else:
+            self._without_s.setdefault(shard, time.monotonic())
         base = self._of_rocketmq.get(self.owners[shard])
         if base is None:
             self._rocketmq.pop(shard, None)

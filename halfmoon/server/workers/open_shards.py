@@ -109,7 +109,9 @@ class OpenShards:
         self._follower.bind(self.common)
         self.shared.on_restore = self._follower.restoring
         self.hold = HoldService(settings.hold)
-        self.owners = ShardOwners(self.shared, place.members, place.owners, place.me, place.layout, place.is_cluster)
+        self.owners = ShardOwners(
+            self.shared, place.members, place.owners, place.me, place.layout, place.is_taken_soon, place.is_cluster
+        )
         self.wanted = WantedTopics(place.shards)
         self.files: dict[int, ShardFiles] = {}
         self.nodes: dict[int, Node] = {}

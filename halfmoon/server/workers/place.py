@@ -81,8 +81,8 @@ class Place(Protocol):
         ...
 
     @property
-    def owners(self) -> list[int]:
-        """By shard, which process has it; −1: nobody knows. Changed where a shard moves."""
+    def owners(self) -> Sequence[int]:
+        """By shard, which process has it; −1: nobody knows. See `moved`."""
         ...
 
     @property
@@ -102,6 +102,14 @@ class Place(Protocol):
 
     def started(self, shard: int, process: int) -> None:
         """The shared catalog says that this process has opened the shard."""
+        ...
+
+    def moved(self, shard: int, process: int) -> None:
+        """It was opened here, or closed here, and this process has it now (−1: nobody knows)."""
+        ...
+
+    def is_taken_soon(self, shard: int) -> bool:
+        """Whether a process is about to have this shard, which none that is known has."""
         ...
 
     def open_store(self) -> CatalogStore:

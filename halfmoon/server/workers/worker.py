@@ -243,7 +243,7 @@ class Worker:
             self._homes.add(number, node)
             # Last: whoever believes that it is here finds it.
             await self.running.announce(number)
-            self.place.owners[number] = self.place.me
+            self.place.moved(number, self.place.me)
             if self._rocketmq is not None:
                 await self._rocketmq.open(number)
         except BaseException:
@@ -253,10 +253,10 @@ class Worker:
     async def close_shard(self, number: int, process: int = -1) -> None:
         """A shard that this process has goes to another one (−1: to whom the catalog says, if it does). Not the
         first."""
-        shards, owners = self.shards, self.place.owners
+        shards, place = self.shards, self.place
         node = shards.nodes.get(number)
-        if process >= 0 or owners[number] == self.place.me:
-            owners[number] = process
+        if process >= 0 or place.owners[number] == place.me:
+            place.moved(number, process)
         self._homes.remove(number)
         self._inboxes.pop(number, None)
         if node is not None:

@@ -50,6 +50,12 @@ class WorkerPlace:
     def started(self, shard: int, process: int) -> None:
         """Who has what is planned: the catalog may speak of a time when there were more workers, or fewer."""
 
+    def moved(self, shard: int, process: int) -> None:
+        self.owners[shard] = process
+
+    def is_taken_soon(self, shard: int) -> bool:
+        return False
+
     def open_store(self) -> SqliteStore:
         return SqliteStore(self._plan.path / CATALOG)
 

@@ -14,6 +14,7 @@ from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.cluster.engine.sharing import Move
 from halfmoon.errors import StartError
 from halfmoon.server.measured_loop import MeasuredLoop
+from halfmoon.server.nodes import node_place
 from halfmoon.server.nodes.node import ClusterNode
 from tests.cluster.engine.doubles import LEASE_S
 from tests.fuzz.peer import ClosedError
@@ -321,6 +322,45 @@ def test_a_shard_that_moves_has_a_leader_all_the_time(run: Any, monkeypatch: pyt
         await world.until(lambda: shard in world.holders()[2])
         await world.send("t", index, b"v")
         assert await world.read("t", index) == [b"v"]
+
+    run(story)
+
+
+def test_a_dead_nodes_partitions_have_a_leader_until_it_takes_too_long(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients are told to ask the node that they ask again."""
+
+    async def story(world: World) -> None:
+        await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
+        assert await world.create("t", 4) == NONE
+        await world.led("t")
+        index = next(at for at, (node, _) in (await world.leaders(1, "t")).items() if node == 2)
+        database, go_on = world.engines[1].database, asyncio.Event()
+        take = database.take
+
+        async def slowly(*given: Any) -> Any:
+            await go_on.wait()
+            return await take(*given)
+
+        monkeypatch.setattr(database, "take", slowly)
+        world.cut_off(2)
+        world.database.die(world.nodes[2].member.incarnation)
+        await world.until(lambda: 2 not in world.nodes[1].place.members)
+        dead = world.nodes.pop(2)
+        try:
+            assert (await world.leaders(1, "t"))[index][0] == 1
+            assert await world.produce(1, "t", index, b"v") == NOT_LEADER
+            monkeypatch.setattr(node_place, "TAKEOVER_S", 0.0)
+            assert (await world.leaders(1, "t"))[index][0] == -1
+            go_on.set()
+            await world.send("t", index, b"v")
+            assert await world.read("t", index) == [b"v"]
+            assert (await world.leaders(1, "t"))[index][0] == 1
+        finally:
+            engines = world.engines[2]
+            engines.database.down = engines.store.down = False
+            world.nodes[2] = dead
 
     run(story)
 
