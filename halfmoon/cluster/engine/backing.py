@@ -111,6 +111,11 @@ class Backing:
             self._committing = source
             self._committer.wants(source)
 
+    def hurry(self) -> None:
+        """Do not wait for others to commit with."""
+        if self._committing is not None:
+            self._committer.hurry()
+
     def ended(self) -> None:
         """The commit's end was told."""
         self._committing = None

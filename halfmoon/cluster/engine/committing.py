@@ -6,7 +6,7 @@ of this shard that is on its way. So each commit ends in one of two ways, and bo
 shard is another node's.
 
     rows      what waits while a statement is on its way is the next statement; no timer
-    objects   an object every `interval_s`, or as soon as shards wait with `object_bytes`, whichever comes first
+    objects   an object every `interval_s`, or as soon as shards wait with `object_bytes`, or one is in a hurry
 
 A call that fails says nothing about what it did. So the heads are read, until that succeeds:
 
@@ -79,6 +79,10 @@ class Committer(Protocol):
         """A shard has so many bytes more to commit."""
         ...
 
+    def hurry(self) -> None:
+        """What waits is to be committed at once: a shard cannot be used until it is."""
+        ...
+
     def close(self) -> None:
         """Nothing is begun any more, and nobody is told of what is on its way."""
         ...
@@ -103,6 +107,9 @@ class RowCommitter:
             asyncio.get_running_loop().call_soon(self._begin)  # others of this round come along
 
     def written(self, size: int) -> None:
+        pass
+
+    def hurry(self) -> None:
         pass
 
     def _begin(self) -> None:
@@ -166,7 +173,11 @@ class ObjectCommitter:
 
     def written(self, size: int) -> None:
         self._waiting_bytes += size
-        if self._waiting_bytes >= self._object_bytes and self._waiting and not self._due:
+        if self._waiting_bytes >= self._object_bytes:
+            self.hurry()
+
+    def hurry(self) -> None:
+        if self._waiting and not self._due:
             self._due = True
             asyncio.get_running_loop().call_soon(self._begin)
 

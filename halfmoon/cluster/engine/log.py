@@ -52,7 +52,13 @@ class ShardCommit:
     def run(self) -> None:
         """Where somebody waits for it, in a thread: what was written when it was made."""
         ended: Future[OSError | None] = Future()
-        self._log.backing.call_in_loop(lambda: self._want(ended.set_result))
+        backing = self._log.backing
+
+        def begin() -> None:
+            self._want(ended.set_result)
+            backing.hurry()
+
+        backing.call_in_loop(begin)
         error = ended.result()
         if error is not None:
             raise error

@@ -187,6 +187,7 @@ class HeldShards:
         return None
 
     async def _close(self, shard: int) -> None:
+        self._engine.hurry(shard)
         await self._process.close_shard(shard, self._going.get(shard, -1))
         self._engine.closed(shard)
         del self.open[shard]

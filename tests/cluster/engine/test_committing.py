@@ -329,6 +329,27 @@ def test_another_object_of_the_same_name_is_never_taken_for_ours() -> None:
     run(1, play, Durability.OBJECT)
 
 
+def test_an_object_comes_at_once_where_a_shard_is_in_a_hurry() -> None:
+    async def play(world: World) -> None:
+        loop = asyncio.get_running_loop()
+        logs = await world.node()
+        begun = loop.time()
+        world.committers[-1].hurry()  # nothing waits
+        for shard in (0, 1):
+            logs[shard].append(10)
+        world.committers[-1].hurry()
+        while not (logs[0].acknowledged and logs[1].acknowledged):
+            await asyncio.sleep(0.001)
+        assert loop.time() - begun < INTERVAL_S / 2
+        logs[0].append(10)
+        begun = loop.time()
+        while len(logs[0].acknowledged) < 2:
+            await asyncio.sleep(0.001)
+        assert loop.time() - begun >= INTERVAL_S
+
+    run(1, play, Durability.OBJECT)
+
+
 def test_objects_come_by_time_and_by_size() -> None:
     async def play(world: World) -> None:
         loop = asyncio.get_running_loop()
