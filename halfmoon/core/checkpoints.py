@@ -25,8 +25,6 @@ CHECKPOINT_REST: Final = 100
 """After a checkpoint whose encoding took t, the next waits for this many times t: 100,000 partitions take 0.2 s."""
 CHECKPOINT_BATCHES = 20_000
 """A checkpoint comes after so many batches, however small they are: a start takes 15 µs for each."""
-IDLE_CHECKPOINT_MS: Final = 3_600_000
-"""What was appended is indexed and checkpointed after an hour at the latest, however little it is."""
 NEARLY_FULL: Final = 8
 """In the last eighth of a segment, the next one's head is prepared."""
 
@@ -119,5 +117,5 @@ class Checkpoints:
         """The clock's turn: what time alone makes due."""
         now_ms = self._clock.mono_ms()
         owed = self._owed and now_ms >= self._due_ms
-        if owed or (self._log.end > self._planned and now_ms - self._frozen_ms >= IDLE_CHECKPOINT_MS):
+        if owed or (self._log.end > self._planned and now_ms - self._frozen_ms >= self._log.checkpoint_after_ms):
             self.prepare()

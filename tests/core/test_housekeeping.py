@@ -192,17 +192,17 @@ def test_a_catalog_that_takes_long_to_encode_is_checkpointed_less_often(
     assert snapshot.load(fs) != first
 
 
-def test_what_little_was_appended_is_checkpointed_after_an_hour(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+def test_what_little_was_appended_is_checkpointed_after_a_time(fs: FaultyFileSystem, clock: VirtualClock) -> None:
     broker = made(fs, clock)
     send(broker, "t", b"little")
     turn(broker)
-    clock.now_ms += checkpoints.IDLE_CHECKPOINT_MS
+    clock.now_ms += broker.log.checkpoint_after_ms
     broker.housekeeping.turn()
     turn(broker)
     again = open_broker(fs.kill(), clock)
     assert again.report.snapshot_position == broker.log.end
     files = len(fs.listdir("index"))
-    clock.now_ms += checkpoints.IDLE_CHECKPOINT_MS
+    clock.now_ms += broker.log.checkpoint_after_ms
     broker.housekeeping.turn()
     turn(broker)
     assert len(fs.listdir("index")) == files, "nothing new, nothing done"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from halfmoon.cluster.engine.backing import Backing
 from halfmoon.cluster.engine.cached_files import CachedFiles
@@ -23,6 +23,9 @@ from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.log_files import FOLDER, Retired, segment_path
 from halfmoon.core.storage.segment import Removed, Segment
 from halfmoon.errors import StartError
+
+CHECKPOINT_AFTER_MS: Final = 300_000
+"""Whoever takes the shard over fetches what was written since, which may be 1,500 pieces in that time."""
 
 
 class ShardCommit:
@@ -104,6 +107,7 @@ class ShardLog(CommitLog):
         super().__init__(files, segment_bytes, low_disk_bytes, one_of_many=True)
         self.backing = backing
         self.recycles = False
+        self.checkpoint_after_ms = CHECKPOINT_AFTER_MS
         self._files = files
 
     def open(self) -> None:

@@ -121,6 +121,9 @@ class WriteSide(Protocol):
     generation: int
     reusable_from: int
     """Files of segments that begin below are other logs', too: their bytes stay as they are."""
+    checkpoint_after_ms: int
+    """What was appended is indexed and checkpointed after this at the latest, however little it is: a start after a
+    crash would read it again."""
     failed: OSError | None
     """Why it takes no more writes; reads go on."""
     head: Callable[[int], Sequence[Buffer]]
