@@ -171,6 +171,10 @@ class LogDatabase(Protocol):
         """The node ends: what it owns may be taken at once."""
         ...
 
+    async def now_ms(self) -> int:
+        """By the database's clock: Unix ms."""
+        ...
+
     # What administrators want.
 
     async def want(self, shard: int, number: int | None) -> bool:

@@ -193,6 +193,10 @@ class PostgresLogs:
     async def leave(self, incarnation: int) -> None:
         await self._fetch(statements.LEAVE, incarnation)
 
+    async def now_ms(self) -> int:
+        (row,) = await self._fetch(statements.NOW_MS)
+        return int(row[0])
+
     async def want(self, shard: int, number: int | None) -> bool:
         return bool(await self._fetch(statements.WANT, shard, number))
 

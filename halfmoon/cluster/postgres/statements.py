@@ -116,6 +116,7 @@ HAND_OVER: Final = f"""
 update shard set owner = $3, epoch = epoch + 1, wanted = null where shard = $1 and epoch = $2
 and exists (select from node where incarnation = $3 and {_ALIVE})
 returning {_HEAD}"""
+NOW_MS: Final = "select (extract(epoch from clock_timestamp()) * 1000)::bigint"
 LEAVE: Final = "update node set lease_until = clock_timestamp() where incarnation = $1"
 WANT: Final = "update shard set wanted = $2 where shard = $1 returning shard"
 DRAIN: Final = f"update node set draining = $2 where number = $1 and {_ALIVE} returning incarnation"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.errors import StartError
 from halfmoon.server.nodes.catalog_watch import CatalogWatch
 from halfmoon.server.nodes.confirming import Confirming
+from halfmoon.server.nodes.database_clock import DatabaseClock
 from halfmoon.server.nodes.engine import Engine
 from halfmoon.server.nodes.engines import Engines
 from halfmoon.server.nodes.holding import HeldShards
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from halfmoon.config.units import Address
     from halfmoon.server.auditing import Auditing
 
+T = TypeVar("T")
 logger = logging.getLogger("halfmoon.server")
 
 READY_S: Final = 10.0
@@ -85,7 +87,11 @@ class ClusterNode:
         on_stop(fs.unlock)
         on_stop(engines.close)
         await engines.open()
-        place = self.place = NodePlace(settings, await self._layout(), lambda: engines.catalog, engines.routes)
+        clock = DatabaseClock()
+        place = self.place = NodePlace(settings, await self._layout(), lambda: engines.catalog, engines.routes, clock)
+        await _at_start(clock.look(engines.database.now_ms))
+        clock.start(engines.database.now_ms)
+        on_stop(clock.stop)
         engine = Engine(
             engines.database, engines.store, engines.cluster.id, place.me, settings.cluster, place.hot_bytes
         )
@@ -104,6 +110,7 @@ class ClusterNode:
         if worker.access is not None:
             watch.start()
             on_stop(watch.stop)
+        worker.more_warnings = clock.warnings
         worker.more_problems = lambda: [*held.problems.values(), *watch.problems()]
         told = settings.cluster.told
         member = self.member = held.member = Membership(
@@ -118,10 +125,7 @@ class ClusterNode:
 
     async def _layout(self) -> Layout:
         """Raises StartError."""
-        try:
-            heads = await self._engines.database.heads()
-        except DatabaseUnavailableError as error:
-            raise StartError(f"the database: {error}") from error
+        heads = await _at_start(self._engines.database.heads())
         return Layout(len(heads), sum(head.durability is Durability.FAST for head in heads))
 
     async def _is_alone(self) -> None:
@@ -129,11 +133,8 @@ class ClusterNode:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + ANOTHER_S
         while True:
-            try:
-                same = [each for each in await self._engines.database.nodes() if each.number == self.place.me]
-            except DatabaseUnavailableError as error:
-                raise StartError(f"the database: {error}") from error
-            alive = [each for each in same if each.alive]
+            found = await _at_start(self._engines.database.nodes())
+            alive = [each for each in found if each.number == self.place.me and each.alive]
             if not alive:
                 return
             if loop.time() > until_s:
@@ -217,3 +218,11 @@ class ClusterNode:
     @property
     def http_address(self) -> Address | None:
         return None if self.settings.listeners.http is None else self.place.http_bind()
+
+
+async def _at_start(answer: Awaitable[T]) -> T:
+    """Of the database. Raises StartError where there is none."""
+    try:
+        return await answer
+    except DatabaseUnavailableError as error:
+        raise StartError(f"the database: {error}") from error

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from halfmoon.config.listener_settings import KafkaListener
     from halfmoon.config.settings import Settings
     from halfmoon.config.units import Address
+    from halfmoon.core.clock import Clock
     from halfmoon.core.storage.files import FileSystem
     from halfmoon.server.nodes.confirming import Confirming
     from halfmoon.server.workers.routes import Routes
@@ -66,10 +67,12 @@ class NodePlace:
         layout: Layout,
         open_store: Callable[[], CatalogStore],
         routes: Callable[[asyncio.AbstractEventLoop, Callable[[int], tuple[str, int] | None]], Routes],
+        clock: Clock,
     ) -> None:
         """`routes`: made of the loop, and of how a node's host and port are found."""
         assert settings.node.id is not None
         self._settings = settings
+        self.clock = clock
         self.me, self.layout, self.shards = settings.node.id, layout, layout.shards
         self.folder = Path(settings.node.data_dir).absolute()
         self.secrets = Path(settings.cluster.keys).absolute()

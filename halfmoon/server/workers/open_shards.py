@@ -29,7 +29,6 @@ from halfmoon.core.timers import Timers
 from halfmoon.errors import StartError
 from halfmoon.schema import control
 from halfmoon.server.assembly import Node
-from halfmoon.server.clock import SystemClock
 from halfmoon.server.common import Common, CommonSections
 from halfmoon.server.running import OnStop, open_node, undo
 from halfmoon.server.workers.common_changes import CommonChanges
@@ -81,7 +80,7 @@ class OpenShards:
         """`news`: all that is in the store. `off`, `more_topic_configs`: as of Node. `asking`: how the shards ask each
         other. How it is undone is told to `on_stop`."""
         self.place = place
-        self.clock = SystemClock()
+        self.clock = place.clock
         self.store = store
         me = place.members[place.me].node_id
         self.identity = Identity(FORMAT, store.cluster.id, me)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from halfmoon.config.listener_settings import KafkaListener
     from halfmoon.config.units import Address
     from halfmoon.core.catalog.owners import OtherNode
+    from halfmoon.core.clock import Clock
     from halfmoon.core.storage.files import FileSystem
     from halfmoon.core.storage.storage import MakeStorage
     from halfmoon.server.workers.routes import Routes
@@ -74,6 +75,9 @@ class Place(Protocol):
         is asked until it does, a topic may have any replication factor, and nobody else listens at this one's
         addresses."""
         ...
+
+    @property
+    def clock(self) -> Clock: ...
 
     @property
     def members(self) -> Mapping[int, OtherNode]:

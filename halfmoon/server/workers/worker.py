@@ -106,7 +106,8 @@ class Worker:
         self.access: Access | None = None
         self._inboxes: dict[int, Inbox] = {}
         self.more_problems: Callable[[], Sequence[str]] = tuple
-        """What else is wrong, a sentence each."""
+        self.more_warnings: Callable[[], Sequence[str]] = tuple
+        """What else is wrong, and what else is worth a warning, a sentence each."""
 
     async def start(self) -> None:
         """Raises HalfmoonError (StartError mostly) with everything undone."""
@@ -386,4 +387,5 @@ class Worker:
             found += [f"shard {number}: {warning}" for warning in node.warnings()]
         of_common = [text for each in self.shards.common.features() if each.warnings for text in each.warnings()]
         of_tokens = [] if self.access_tokens is None else self.access_tokens.warnings()
+        found += self.more_warnings()
         return found + of_common + self.tls_files.warnings() + of_tokens + authorizing.warnings(self.settings)

@@ -12,6 +12,7 @@ from halfmoon.cluster.sqlite_store import SqliteStore
 from halfmoon.core.catalog.owners import OtherNode
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.core.storage.local import shard_storage
+from halfmoon.server.clock import SystemClock
 from halfmoon.server.descriptors import HELD_BACK
 from halfmoon.server.workers.place import ShardFiles
 from halfmoon.server.workers.plan import CATALOG, Plan
@@ -32,6 +33,7 @@ class WorkerPlace:
     def __init__(self, settings: Settings, plan: Plan) -> None:
         self._settings = settings
         self._plan = plan
+        self.clock = SystemClock()
         self.me, self.shards, self.here = plan.worker, plan.shards, plan.workers
         self.layout = Layout.of_workers(plan.shards)
         self.folder = self.secrets = plan.path

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -68,6 +69,8 @@ class MemoryDatabase:
         self.objects: dict[str, _Object] = {}
         self._nodes: dict[int, _Node] = {}
         self._incarnations = 0
+        self.ahead_ms = 0
+        """Of this machine's clock."""
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
@@ -260,6 +263,9 @@ class MemoryDatabase:
             return False
         self.shards[shard].head = self.shards[shard].head._replace(wanted=number)
         return True
+
+    async def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + self.ahead_ms
 
     async def drain(self, number: int, draining: bool) -> bool:
         found = [one for key, one in self._nodes.items() if one.node.number == number and self._lives(key)]

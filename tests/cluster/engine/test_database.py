@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -251,6 +252,15 @@ def test_nodes_are_told_with_whether_they_live(run: Any) -> None:
             await database.renew(999)
 
     run(play)
+
+
+def test_it_has_a_clock(run: Any) -> None:
+    async def what(database: LogDatabase) -> None:
+        before_ms = time.time_ns() // 1_000_000
+        said_ms = await database.now_ms()
+        assert before_ms - 1 <= said_ms <= time.time_ns() // 1_000_000 + 1  # they are of one machine
+
+    run(what)
 
 
 def test_administrators_want_shards_elsewhere_and_nodes_drained(run: Any) -> None:
