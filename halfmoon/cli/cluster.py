@@ -16,7 +16,7 @@ from halfmoon.errors import StartError
 app = typer.Typer(help="Make and run a cluster of several nodes, or of several workers.", no_args_is_help=True)
 for each in (
     cluster_nodes.init, cluster_nodes.certificate, cluster_nodes.upgrade, cluster_nodes.check, cluster_nodes.status,
-    cluster_nodes.move, cluster_nodes.drain,
+    cluster_nodes.shards, cluster_nodes.move, cluster_nodes.drain,
 ):  # fmt: skip
     app.command()(each)
 

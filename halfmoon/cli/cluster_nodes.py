@@ -7,30 +7,29 @@ import base64
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from halfmoon.cli import output
+from halfmoon.cli.cluster_common import Config, carried_out, settings_of, with_database
 from halfmoon.cli.errors import CliError
 from halfmoon.cli.options import Output, OutputOption
 from halfmoon.config.cluster_settings import ClusterSettings
 from halfmoon.config.sections import decode_section
-from halfmoon.config.settings import load_settings
-from halfmoon.errors import HalfmoonError, StartError
+from halfmoon.errors import StartError
 from halfmoon.server.nodes import engines, keys
 
 if TYPE_CHECKING:
     from halfmoon.cluster.checks import Tried
     from halfmoon.cluster.engine.database import LogDatabase
+    from halfmoon.cluster.postgres.looking import ShardLook
 
-T = TypeVar("T")
-
-Config = Annotated[Path, typer.Option("--config", metavar="BROKER.YAML", help="A node's settings.", show_default=False)]
 FAST, OBJECTS = 16, 16
 """Shards of a new cluster."""
 WAIT_S, LOOK_S = 120.0, 0.1
-COLUMNS = ("node", "address", "rack", "state", "fast", "object")
+SHARD_COLUMNS = ("shard", "durability", "node", "epoch", "end", "bytes", "rows", "pieces", "wanted", "problems")
+COLUMNS = ("node", "address", "rack", "state", "format", "fast", "object")
 
 
 def init(
@@ -46,7 +45,7 @@ def init(
 
     How many shards there are never changes; no more nodes than shards have work.
     """
-    settings = _settings(config)
+    settings = settings_of(config)
     folder = Path(settings.keys)
 
     async def make() -> str:
@@ -57,7 +56,7 @@ def init(
         return cluster_id
 
     _keys_of(folder, nodes)
-    cluster_id = _run(make)
+    cluster_id = carried_out(make)
     if result is Output.JSON:
         output.json_document({"cluster_id": cluster_id, "fast": fast, "object": objects, "keys": str(folder)})
     else:
@@ -71,7 +70,7 @@ def certificate(
     config: Config,
 ) -> int:
     """Make the keys of one more node, or new ones."""
-    folder = Path(_settings(config).keys)
+    folder = Path(settings_of(config).keys)
     try:
         made = keys.make_node(folder, number)
     except OSError as error:
@@ -85,14 +84,14 @@ def upgrade(config: Config) -> int:
 
     Nodes of the version before go on, so that they can be replaced one after the other.
     """
-    settings = _settings(config)
+    settings = settings_of(config)
 
     async def bring() -> tuple[int, int]:
         from halfmoon.cluster.postgres import schema
 
         return await schema.upgrade(engines.database_access(settings))
 
-    before, now = _run(bring)
+    before, now = carried_out(bring)
     output.line(f"the tables have format {now}" + ("" if now == before else f"; before, they had {before}"))
     return 0
 
@@ -117,7 +116,7 @@ def check(
     looked for where Amazon's clients look.
     """
     if config is not None:
-        settings = _settings(config)
+        settings = settings_of(config)
     elif database is None or store is None:
         raise CliError("give --config, or both --database and --store")
     else:
@@ -135,7 +134,7 @@ def check(
         return await try_database(engines.database_access(settings), name), of_store
 
     with output.status("trying the database and the object store"):
-        of_database, of_store = _run(attempt)
+        of_database, of_store = carried_out(attempt)
     return _report({"database": of_database, "store": of_store}, result)
 
 
@@ -166,13 +165,38 @@ def status(config: Config, result: OutputOption = Output.TEXT) -> int:
             rows.append(
                 {
                     "node": node.number, "address": f"{node.host}:{node.port}", "rack": node.rack,
-                    "state": state if node.alive else "down", **counts,
+                    "state": state if node.alive else "down", "format": node.format, **counts,
                 }
             )  # fmt: skip
         return rows
 
-    output.rows(_with_database(_settings(config), look), COLUMNS, result)
+    output.rows(with_database(settings_of(config), look), COLUMNS, result)
     return 0
+
+
+def shards(config: Config, result: OutputOption = Output.TEXT) -> int:
+    """Show the shards: who has each, and how much is in it.
+
+    END is the log position up to which everything is durable, ROWS how many of the bytes are in the database still. The
+    exit code is 1 where a shard has a problem.
+    """
+    settings = settings_of(config)
+
+    async def look() -> list[ShardLook]:
+        from halfmoon.cluster.postgres.looking import look_at_shards
+
+        return await look_at_shards(engines.database_access(settings))
+
+    found = carried_out(look)
+    rows = [
+        {
+            "shard": each.shard, "durability": each.durability, "node": each.node, "epoch": each.epoch,
+            "start": each.first, "end": each.end, "bytes": each.bytes, "rows": each.row_bytes, "pieces": each.pieces,
+            "wanted": each.wanted, "problems": each.problems,
+        } for each in found
+    ]  # fmt: skip
+    output.rows(rows, SHARD_COLUMNS, result)
+    return 1 if any(each.problems for each in found) else 0
 
 
 def move(
@@ -197,7 +221,7 @@ def move(
         if not await _comes_about(is_there):
             raise StartError(f"shard {shard} is not at node {number} after {WAIT_S:g} s; it is still wanted there")
 
-    _with_database(_settings(config), carry_out)
+    with_database(settings_of(config), carry_out)
     output.line(f"shard {shard} is at node {number}")
     return 0
 
@@ -223,7 +247,7 @@ def drain(
         if not undo and not await _comes_about(is_empty):
             raise StartError(f"node {number} still has shards after {WAIT_S:g} s; it goes on giving them away")
 
-    _with_database(_settings(config), carry_out)
+    with_database(settings_of(config), carry_out)
     output.line(f"node {number} may have shards again" if undo else f"node {number} has no shards")
     return 0
 
@@ -234,41 +258,6 @@ async def _comes_about(is_so: Callable[[], Awaitable[bool]]) -> bool:
             return True
         await asyncio.sleep(LOOK_S)
     return False
-
-
-def _with_database(settings: ClusterSettings, work: Callable[[LogDatabase], Awaitable[T]]) -> T:
-    async def run() -> T:
-        from halfmoon.cluster.postgres.logs import PostgresLogs
-
-        database = await PostgresLogs.open(engines.database_access(settings))
-        try:
-            return await work(database)
-        finally:
-            await database.close()
-
-    return _run(run)
-
-
-def _run(work: Callable[[], Awaitable[T]]) -> T:
-    """Raises CliError."""
-
-    async def run() -> T:
-        return await work()
-
-    try:
-        return asyncio.run(run())
-    except ImportError as error:
-        raise CliError(f"a cluster needs more libraries ({error.name}): pip install 'halfmoon[cluster]'") from None
-    except HalfmoonError as error:
-        raise CliError(str(error)) from None
-
-
-def _settings(config: Path) -> ClusterSettings:
-    """Raises StartError."""
-    found = load_settings(config, os.environ, {}).cluster
-    if found.database is None:
-        raise StartError(f"{config}: $.cluster.database is missing: this is no node of a cluster")
-    return found
 
 
 def _keys_of(folder: Path, nodes: int) -> None:

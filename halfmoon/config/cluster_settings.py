@@ -52,6 +52,8 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
     """Of `node.data_dir`'s disk, for what is read and was written. What came longest ago makes way."""
     row_age_ms: PositiveDuration = 60_000
     """Messages that are in the database are brought into an object after so long, however few they are."""
+    keep_deleted_ms: Annotated[int, Meta(ge=600_000, extra={"unit": DURATION})] = 3_600_000
+    """Objects that are not needed any more stay in the store for so long: so far back the database can be brought."""
 
     def __post_init__(self) -> None:
         if self.database is None:

@@ -6,6 +6,8 @@ import asyncio
 import json
 import ssl
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,7 +55,7 @@ def test_a_cluster_is_made_once_with_keys_for_its_nodes(say: Say, config: Path) 
     before = (keys / "ca.crt").read_bytes(), (keys / "node.key").read_bytes()
     assert "has a cluster already" in say("init", code=1)
     assert (keys / "ca.crt").read_bytes(), (keys / "node.key").read_bytes() == before
-    assert say("status") == "NODE  ADDRESS  RACK  STATE  FAST  OBJECT\n"
+    assert say("status") == "NODE  ADDRESS  RACK  STATE  FORMAT  FAST  OBJECT\n"
     assert "have format" in say("upgrade")
 
 
@@ -94,6 +96,47 @@ def test_shards_cannot_be_moved_to_nobody(say: Say) -> None:
     say("init")
     assert "node 3 is not up" in say("move", "0", "3", code=1)
     assert "node 3 is not up" in say("drain", "3", code=1)
+
+
+async def _execute(dsn: str, *statements: str) -> None:
+    import asyncpg
+
+    connection = await asyncpg.connect(dsn)
+    for each in statements:
+        await connection.execute(each)
+    await connection.close()
+
+
+def test_shards_are_shown_with_what_is_wrong(say: Say, config: Path) -> None:
+    say("init", "--fast", "2", "--objects", "1")
+    dsn = json.loads(config.read_text())["cluster"]["database"]
+    lived = "clock_timestamp() + interval '1 h'"
+    asyncio.run(_execute(
+        dsn,
+        f"insert into node (number, host, port, rack, doors, lease_until) values (7, 'a', 1, '', '', {lived})",
+        "update shard set owner = 1, epoch = 3",
+        "insert into object (key, size) values ('k', 900)",
+        "insert into piece values (0, 100, 400, 1, 100, 'k', 0)",
+        "insert into piece values (1, 0, 300, 1, 0, 'k', 300), (1, 400, 500, 1, 400, 'k', 600)",
+        "insert into wal values (0, 400, 450, 1, 100, 'frames')",
+        "update shard set end_position = 450 where shard = 0",
+        "update shard set end_position = 600, wanted = 2 where shard = 1",
+    ))  # fmt: skip
+    rows = {row["shard"]: row for row in json.loads(_shown(config))}
+    assert rows[0] == {
+        "shard": 0, "durability": "fast", "node": 7, "epoch": 3, "start": 100, "end": 450, "bytes": 350, "rows": 50,
+        "pieces": 2, "wanted": None, "problems": [],
+    }  # fmt: skip
+    assert rows[1]["problems"] == ["its pieces end at 500", "its pieces have 400 bytes, and not 500"]
+    assert rows[2]["durability"] == "object"
+    assert rows[2]["problems"] == []
+
+
+def _shown(config: Path) -> str:
+    words = [sys.executable, "-m", "halfmoon", "cluster", "shards", "--config", str(config), "-o", "json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    return done.stdout
 
 
 def test_a_database_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

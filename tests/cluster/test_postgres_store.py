@@ -61,16 +61,16 @@ def test_a_newer_format_is_refused(dsn: str) -> None:
     import asyncpg
 
     from halfmoon.cluster.postgres.connecting import Access
-    from halfmoon.cluster.postgres.schema import create
+    from halfmoon.cluster.postgres.schema import NEWEST, create
 
     async def make() -> None:
         await create(Access(dsn), "a-cluster", 1, 0)
         connection = await asyncpg.connect(dsn)
-        await connection.execute("insert into format (number) values (999)")
+        await connection.execute(f"insert into format (number) values ({NEWEST + 2})")
         await connection.close()
 
     asyncio.run(make())
-    with pytest.raises(StartError, match="999"):
+    with pytest.raises(StartError, match="install the version of the other nodes"):
         _open(dsn)
 
 

@@ -78,6 +78,8 @@ class Node(NamedTuple):
     draining: bool
     doors: str = ""
     """Where clients reach it, as its own program has written it."""
+    format: int = 1
+    """Of the tables that its program knows."""
 
 
 class LogDatabase(Protocol):
@@ -165,6 +167,11 @@ class LogDatabase(Protocol):
 
     async def hand_over(self, shard: int, epoch: int, incarnation: int) -> Head | None:
         """Give a shard of this epoch to a living node. None: the epoch is another one, or the node is dead."""
+        ...
+
+    async def begun_anew(self, shard: int, epoch: int) -> bool:
+        """The owner has done what is to be done in a log that was brought back (`Head.restored`). False: the epoch is
+        another one."""
         ...
 
     async def leave(self, incarnation: int) -> None:

@@ -58,6 +58,8 @@ class Head(NamedTuple):
     end: int
     wanted: int | None = None
     """The number of a node that somebody wants it to be moved to."""
+    restored: bool = False
+    """The log was brought back to an earlier moment, and nobody has opened it since."""
 
 
 class BrokenLogError(HalfmoonError):

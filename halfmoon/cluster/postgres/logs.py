@@ -19,6 +19,7 @@ from halfmoon.cluster.engine.database import (
 from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability, Head, Piece
 from halfmoon.cluster.postgres import statements
 from halfmoon.cluster.postgres.connecting import CALL_S, Access, transaction, translated
+from halfmoon.cluster.postgres.schema import NEWEST
 from halfmoon.errors import LeaseLostError
 
 LEASE_S: Final = 3.0
@@ -160,7 +161,7 @@ class PostgresLogs:
 
     async def register(self, number: int, host: str, port: int, rack: str, doors: str = "") -> int:
         await self._fetch(statements.BURY)
-        rows = await self._fetch(statements.REGISTER, number, host, port, rack, doors, self._lease_s)
+        rows = await self._fetch(statements.REGISTER, number, host, port, rack, doors, self._lease_s, NEWEST)
         incarnation = int(rows[0][0])
         await self._hold_lock(incarnation)
         return incarnation
@@ -189,6 +190,9 @@ class PostgresLogs:
 
     async def hand_over(self, shard: int, epoch: int, incarnation: int) -> Head | None:
         return _one(await self._fetch(statements.HAND_OVER, shard, epoch, incarnation))
+
+    async def begun_anew(self, shard: int, epoch: int) -> bool:
+        return bool(await self._fetch(statements.BEGUN_ANEW, shard, epoch))
 
     async def leave(self, incarnation: int) -> None:
         await self._fetch(statements.LEAVE, incarnation)

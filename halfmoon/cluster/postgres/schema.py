@@ -1,16 +1,19 @@
 """The tables of a cluster, made and brought up to date by numbered files of SQL.
 
 `schema/0001.sql` makes them; each further file brings a database to the next format. A file only adds: nodes of the
-version before go on with what they know, so that nodes can be replaced one after the other.
+version before go on with what they know, and may start anew, so that nodes can be replaced one after the other. A
+format is the next one of what a program knows, or its own.
 """
 
 from __future__ import annotations
 
+import asyncio
 from importlib.resources import files
 from typing import Any, Final
 
 import asyncpg
 
+from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.cluster.placement import MOST_SHARDS
 from halfmoon.cluster.postgres.connecting import Access, translated
@@ -18,6 +21,11 @@ from halfmoon.errors import StartError
 
 _LOCK: Final = "select pg_advisory_xact_lock(77, 0)"
 """One who makes or changes tables at a time."""
+_OLDER: Final = """
+select distinct number from node where lease_until > clock_timestamp() and format < $1 order by number"""
+TRIES: Final = 5
+PAUSE_S: Final = 1.0
+"""Between two tries to change tables."""
 _FORMATS: Final = "create table if not exists format (number integer primary key, at timestamptz default now())"
 
 
@@ -55,26 +63,51 @@ async def create(access: Access, cluster_id: str, fast: int, objects: int) -> No
 
 async def upgrade(access: Access) -> tuple[int, int]:
     """Bring the tables up to date; the format before, and now. Raises StartError."""
+    for _ in range(TRIES - 1):
+        try:
+            return await _upgrade(access)
+        except DatabaseUnavailableError:  # a table that nodes use all the time was not free for long
+            await asyncio.sleep(PAUSE_S)
+    return await _upgrade(access)
+
+
+async def _upgrade(access: Access) -> tuple[int, int]:
     connection = await access.connect()
     try:
         with translated():
             async with connection.transaction():
                 await connection.execute(_LOCK)
                 before = await found_format(connection)
+                if before < NEWEST:
+                    await _refuse_older_nodes(connection, before)
                 await _apply(connection)
-                return before, NEWEST
+                return before, max(before, NEWEST)
     finally:
         await connection.close()
 
 
 async def found_format(connection: Any) -> int:
-    """Of the tables. Raises StartError where there are none, or newer ones than this program knows of."""
+    """Of the tables. Raises StartError where there are none, or ones that a program is for which is newer than the next
+    version of this one."""
     if not await _has_cluster(connection):
         raise StartError("the database has no cluster: `halfmoon cluster init` makes one")
     found = int(await connection.fetchval("select max(number) from format"))
-    if found > NEWEST:
-        raise StartError(f"the database has format {found}; this program knows {NEWEST}")
+    if found > NEWEST + 1:
+        raise StartError(
+            f"the database has format {found}; this program knows {NEWEST}, and can do with {NEWEST + 1}: "
+            "install the version of the other nodes"
+        )
     return found
+
+
+async def _refuse_older_nodes(connection: Any, before: int) -> None:
+    """Raises StartError where a node would be left that knows neither the next format nor the one before it."""
+    if before < 2:  # nodes did not say what they know
+        return
+    rows = await connection.fetch(_OLDER, NEWEST - 1)
+    if rows:
+        numbers = ", ".join(str(row[0]) for row in rows)
+        raise StartError(f"replace these nodes first, by ones of format {before}: {numbers}")
 
 
 async def _has_cluster(connection: Any) -> bool:

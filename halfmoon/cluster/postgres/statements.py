@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-_HEAD: Final = "shard, durability, epoch, owner, end_position, wanted"
+_HEAD: Final = "shard, durability, epoch, owner, end_position, wanted, restored"
 HEADS: Final = f"select {_HEAD} from shard order by shard"
 
 _MOVE: Final = """
@@ -76,7 +76,8 @@ REMOVE_FILES: Final = "delete from file where shard = $1 and path = any($2::text
 
 DEAD_OBJECTS: Final = """
 select key from object where dead < clock_timestamp() - make_interval(secs => $1)
-and (size > 0 or dead < clock_timestamp() - make_interval(secs => $2)) limit 1000"""
+and (size > 0 or dead < clock_timestamp() - make_interval(secs => $2))
+and not exists (select from pin where pin.until > clock_timestamp() and pin.since < object.dead) limit 1000"""
 CONDEMN: Final = """
 insert into object (key, size, dead) select key, 0, clock_timestamp() from unnest($1::text[]) as w(key)
 on conflict do nothing"""
@@ -85,8 +86,8 @@ DEAD_AMONG: Final = "select key from object where key = any($1::text[]) and dead
 FORGET_OBJECTS: Final = "delete from object where key = any($1::text[]) and dead is not null"
 
 REGISTER: Final = """
-insert into node (number, host, port, rack, doors, lease_until)
-values ($1, $2, $3, $4, $5, clock_timestamp() + make_interval(secs => $6)) returning incarnation"""
+insert into node (number, host, port, rack, doors, lease_until, format)
+values ($1, $2, $3, $4, $5, clock_timestamp() + make_interval(secs => $6), $7) returning incarnation"""
 SESSION_LOCK: Final = "select pg_advisory_lock(77, $1)"
 """77 is this program's number for locks of incarnations."""
 RENEW: Final = """
@@ -98,7 +99,7 @@ _LOCK_HELD: Final = """exists (
     select from pg_locks where locktype = 'advisory' and classid = 77 and objid = node.incarnation::oid and granted
     and database = (select oid from pg_database where datname = current_database())
 )"""
-_ALIVE: Final = f"""(
+ALIVE: Final = f"""(
     node.lease_until > clock_timestamp() and (
         {_LOCK_HELD}
         or node.born > clock_timestamp() - interval '2 s'
@@ -106,20 +107,23 @@ _ALIVE: Final = f"""(
     )
 )"""
 """A new node has not taken its lock yet; after a restart of the database nobody has. Neither is a death."""
-NODES: Final = f"select incarnation, number, host, port, rack, {_ALIVE}, draining, doors from node order by incarnation"
+NODES: Final = (
+    f"select incarnation, number, host, port, rack, {ALIVE}, draining, doors, format from node order by incarnation"
+)
 TAKE: Final = f"""
 update shard set owner = $3, epoch = epoch + 1 where shard = $1 and epoch = $2
 and exists (select from node where incarnation = $3 and lease_until > clock_timestamp())
-and not exists (select from node where incarnation = shard.owner and incarnation <> $3 and {_ALIVE})
+and not exists (select from node where incarnation = shard.owner and incarnation <> $3 and {ALIVE})
 returning {_HEAD}"""
 HAND_OVER: Final = f"""
 update shard set owner = $3, epoch = epoch + 1, wanted = null where shard = $1 and epoch = $2
-and exists (select from node where incarnation = $3 and {_ALIVE})
+and exists (select from node where incarnation = $3 and {ALIVE})
 returning {_HEAD}"""
 NOW_MS: Final = "select (extract(epoch from clock_timestamp()) * 1000)::bigint"
+BEGUN_ANEW: Final = "update shard set restored = false where shard = $1 and epoch = $2 returning shard"
 LEAVE: Final = "update node set lease_until = clock_timestamp() where incarnation = $1"
 WANT: Final = "update shard set wanted = $2 where shard = $1 returning shard"
-DRAIN: Final = f"update node set draining = $2 where number = $1 and {_ALIVE} returning incarnation"
+DRAIN: Final = f"update node set draining = $2 where number = $1 and {ALIVE} returning incarnation"
 BURY: Final = """
 delete from node where lease_until < clock_timestamp() - interval '1 h'
 and not exists (select from shard where owner = incarnation)"""

@@ -65,6 +65,7 @@ class Engine:
         )
         self._mover = Mover(database, store, node, self._key, settings.row_age_ms / 1000)
         self._sweeper = Sweeper(database, store, self._prefix)
+        self._keep_deleted_s = settings.keep_deleted_ms / 1000
         self._backings: dict[int, Backing] = {}
         self._cache = Cache(settings.cache_bytes, hot_bytes)
         self.logs: Callable[[], Sequence[ShardLog]] = tuple
@@ -132,7 +133,7 @@ class Engine:
         self._cache.turn(self.logs())
 
     async def _delete_dead(self) -> None:
-        await self._sweeper.delete_dead()
+        await self._sweeper.delete_dead(self._keep_deleted_s)
 
     async def _delete_leftovers(self) -> None:
         await self._sweeper.delete_leftovers()

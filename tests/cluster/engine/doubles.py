@@ -253,6 +253,13 @@ class MemoryDatabase:
         found.head = found.head._replace(wanted=None)
         return self._own(shard, incarnation)
 
+    async def begun_anew(self, shard: int, epoch: int) -> bool:
+        found = self.shards[shard]
+        if found.head.epoch != epoch:
+            return False
+        found.head = found.head._replace(restored=False)
+        return True
+
     def _own(self, shard: int, incarnation: int) -> Head:
         found = self.shards[shard]
         found.head = found.head._replace(epoch=found.head.epoch + 1, owner=incarnation)

@@ -240,7 +240,7 @@ def test_nodes_are_told_with_whether_they_live(run: Any) -> None:
     async def play(database: LogDatabase) -> None:
         one = await database.register(1, "a", 7, "rack-1", "a's doors")
         two = await database.register(2, "b", 8, "")
-        assert [tuple(node) for node in await database.nodes()] == [
+        assert [node[:8] for node in await database.nodes()] == [
             (one, 1, "a", 7, "rack-1", True, False, "a's doors"),
             (two, 2, "b", 8, "", True, False, ""),
         ]
@@ -287,5 +287,15 @@ def test_administrators_want_shards_elsewhere_and_nodes_drained(run: Any) -> Non
         await database.leave(two)
         assert not await database.drain(8, True)
         assert [node.draining for node in await database.nodes()] == [False, False]
+
+    run(play)
+
+
+def test_a_log_that_was_brought_back_says_so_until_its_owner_has_seen_to_it(run: Callable[[Play], None]) -> None:
+    async def play(database: LogDatabase) -> None:
+        await owner(database, 0)
+        assert not (await database.heads())[0].restored
+        assert not await database.begun_anew(0, 2)
+        assert await database.begun_anew(0, 1)
 
     run(play)

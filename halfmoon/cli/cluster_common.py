@@ -1,0 +1,59 @@
+"""What the commands of `halfmoon cluster` that are about nodes have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from halfmoon.cli.errors import CliError
+from halfmoon.config.cluster_settings import ClusterSettings
+from halfmoon.config.settings import load_settings
+from halfmoon.errors import HalfmoonError, StartError
+from halfmoon.server.nodes import engines
+
+if TYPE_CHECKING:
+    from halfmoon.cluster.engine.database import LogDatabase
+
+T = TypeVar("T")
+
+Config = Annotated[Path, typer.Option("--config", metavar="BROKER.YAML", help="A node's settings.", show_default=False)]
+
+
+def with_database(settings: ClusterSettings, work: Callable[[LogDatabase], Awaitable[T]]) -> T:
+    async def run() -> T:
+        from halfmoon.cluster.postgres.logs import PostgresLogs
+
+        database = await PostgresLogs.open(engines.database_access(settings))
+        try:
+            return await work(database)
+        finally:
+            await database.close()
+
+    return carried_out(run)
+
+
+def carried_out(work: Callable[[], Awaitable[T]]) -> T:
+    """Raises CliError."""
+
+    async def run() -> T:
+        return await work()
+
+    try:
+        return asyncio.run(run())
+    except ImportError as error:
+        raise CliError(f"a cluster needs more libraries ({error.name}): pip install 'halfmoon[cluster]'") from None
+    except HalfmoonError as error:
+        raise CliError(str(error)) from None
+
+
+def settings_of(config: Path) -> ClusterSettings:
+    """Raises StartError."""
+    found = load_settings(config, os.environ, {}).cluster
+    if found.database is None:
+        raise StartError(f"{config}: $.cluster.database is missing: this is no node of a cluster")
+    return found
