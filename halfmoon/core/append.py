@@ -268,6 +268,12 @@ class Appender:
         self._producer_ids = self._producer_ids[1:]
         return producer_id, self._reserved_at
 
+    def skip_producer_ids(self, count: int) -> None:
+        """Nobody is given the next so many. Raises BrokerError."""
+        next_id = self._catalog.next_producer_id + count
+        self._reserved_at = self.append_control(control.ProducerIdsReserved(next_id))
+        self._producer_ids = range(0)
+
     # -- its place -----------------------------------------------------------------------------------------------------
 
     def _store(

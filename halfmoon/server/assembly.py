@@ -238,6 +238,11 @@ class Node:
         kernel.restore()
         return kernel.report
 
+    def brought_back(self) -> None:
+        """The log was brought back to an earlier moment: see services/transactions/fencing. Between `open` and `start`;
+        durable when it returns. Raises BrokerError, StorageError."""
+        self.transactions.fence_all(self.kernel.turn.flush)
+
     def extend(self, features: Sequence[Feature]) -> None:
         """More features, behind the others: those that plugins give. Between `open` and `start`. Raises BrokerError,
         StorageError."""

@@ -11,6 +11,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+from halfmoon.cluster.engine.committing import insist
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.pieces import BrokenLogError
 from halfmoon.cluster.engine.sharing import Move, in_turn
@@ -183,6 +184,9 @@ class HeldShards:
                 logger.exception("event=shard_not_opened shard=%d", shard)
             return error
         self.open[shard] = head.epoch, begun_s
+        if backing.head.restored:
+            await insist("begun_anew", lambda: self._engine.database.begun_anew(shard, backing.epoch))
+            logger.info("event=shard_begun_anew shard=%d epoch=%d", shard, head.epoch)
         logger.info("event=shard_opened shard=%d epoch=%d", shard, head.epoch)
         return None
 

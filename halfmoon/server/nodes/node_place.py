@@ -202,7 +202,7 @@ class NodePlace:
             self.logs.pop(shard, None)
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
-        return ShardFiles(files, storage, folder, False, closed)
+        return ShardFiles(files, storage, folder, False, closed, backing.head.restored)
 
     # -- addresses ---------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from halfmoon.core.kernel import Shard
 from halfmoon.core.live import Live
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.core.timers import Timers
-from halfmoon.errors import StartError
+from halfmoon.errors import BrokerError, StartError, StorageError
 from halfmoon.schema import control
 from halfmoon.server.assembly import Node
 from halfmoon.server.common import Common, CommonSections
@@ -146,6 +146,8 @@ class OpenShards:
         await self._in_thread(partial(open_node, node, files.root))
         # What closes it waits for the disk, or for the others' answers: no request of another shard is to.
         on_stop(partial(self._in_thread, node.close))
+        if files.was_brought_back:
+            await self._in_thread(partial(_begin_anew, node))
         self.nodes[number] = node
         check_version(self.shared, node.kernel.catalog)
         return node
@@ -189,6 +191,14 @@ class OpenShards:
 
     def every_node(self, call: Callable[[Node], object]) -> Callable[[], None]:
         return partial(_each, self.nodes, call)
+
+
+def _begin_anew(node: Node) -> None:
+    """Raises StartError."""
+    try:
+        node.brought_back()
+    except (OSError, BrokerError, StorageError) as error:
+        raise StartError(f"producers could not be fenced: {error}") from error
 
 
 def _each(nodes: dict[int, Node], call: Callable[[Node], object]) -> None:

@@ -34,6 +34,8 @@ class ShardFiles(NamedTuple):
     is_whole: bool
     """All that `fs` has is in `root`: another process may read it there."""
     close: Callable[[], object]
+    was_brought_back: bool = False
+    """To an earlier moment, and nobody has opened it since."""
 
 
 class Place(Protocol):

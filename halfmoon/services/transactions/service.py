@@ -19,7 +19,7 @@ refused, and what is open stays open: the section of the catalog keeps it (`stat
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from halfmoon.config.settings import Settings
@@ -39,6 +39,7 @@ from halfmoon.services.transactions import metrics, rules
 from halfmoon.services.transactions.doubts import outcomes
 from halfmoon.services.transactions.ending import TransactionEndings
 from halfmoon.services.transactions.entry import TransactionalId
+from halfmoon.services.transactions.fencing import fence_all
 from halfmoon.services.transactions.others import Doubt, End, Join, Joined, OtherShards, Outcome
 from halfmoon.services.transactions.prepared import PreparedTransactions, Told
 from halfmoon.services.transactions.remote import RemoteTransactions
@@ -130,6 +131,10 @@ class TransactionService:
         self._prepared.start()
         if self._remote is not None:
             self._remote.doubts.start()
+
+    def fence_all(self, flush: Callable[[], None]) -> None:
+        """See `fencing`."""
+        fence_all(self._state, self._appender, self._clock, self._end, flush)
 
     # -- who the producer is -------------------------------------------------------------------------------------------
 
