@@ -8,16 +8,18 @@ from typing import Annotated
 import msgspec
 import typer
 
-from halfmoon.cli import cluster_nodes, output
+from halfmoon.cli import cluster_backup, cluster_nodes, output
 from halfmoon.cli.options import Output, OutputOption
 from halfmoon.cluster.placement import MOST_SHARDS, SHARDS
 from halfmoon.errors import StartError
 
 app = typer.Typer(help="Make and run a cluster of several nodes, or of several workers.", no_args_is_help=True)
-for each in (
+_COMMANDS = (
     cluster_nodes.init, cluster_nodes.certificate, cluster_nodes.upgrade, cluster_nodes.check, cluster_nodes.status,
     cluster_nodes.shards, cluster_nodes.move, cluster_nodes.drain,
-):  # fmt: skip
+    cluster_backup.backup, cluster_backup.restore, cluster_backup.resume,
+)  # fmt: skip
+for each in _COMMANDS:
     app.command()(each)
 
 

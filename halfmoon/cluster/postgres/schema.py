@@ -50,15 +50,25 @@ async def create(access: Access, cluster_id: str, fast: int, objects: int) -> No
     try:
         with translated():
             async with connection.transaction():
-                await connection.execute(_LOCK)
-                if await _has_cluster(connection):
-                    raise StartError("the database has a cluster already")
-                await _apply(connection)
+                await make_tables(connection)
                 await connection.execute("insert into cluster values ($1, $2)", cluster_id, len(kinds))
                 rows = [(number, str(kind)) for number, kind in enumerate(kinds)]
                 await connection.executemany("insert into shard (shard, durability) values ($1, $2)", rows)
     finally:
         await connection.close()
+
+
+async def make_tables(connection: Any) -> None:
+    """In a transaction. Raises StartError where there is a cluster."""
+    await connection.execute(_LOCK)
+    await check_none(connection)
+    await _apply(connection)
+
+
+async def check_none(connection: Any) -> None:
+    """Raises StartError where there is a cluster."""
+    if await _has_cluster(connection):
+        raise StartError("the database has a cluster already")
 
 
 async def upgrade(access: Access) -> tuple[int, int]:

@@ -71,6 +71,8 @@ class MemoryDatabase:
         self._incarnations = 0
         self.ahead_ms = 0
         """Of this machine's clock."""
+        self.pins: dict[int, tuple[float, float]] = {}
+        """Number → since when, and until when."""
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
@@ -189,7 +191,9 @@ class MemoryDatabase:
         return [
             key
             for key, found in self.objects.items()
-            if found.dead_s is not None and found.dead_s < now_s - (older_than_s if found.size else CONDEMNED_S)
+            if found.dead_s is not None
+            and found.dead_s < now_s - (older_than_s if found.size else CONDEMNED_S)
+            and not any(until_s > now_s and since_s <= found.dead_s for since_s, until_s in self.pins.values())
         ]
 
     async def condemn(self, keys: Sequence[str]) -> None:

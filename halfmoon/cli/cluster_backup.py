@@ -1,0 +1,134 @@
+"""`halfmoon cluster backup|restore|resume`: a cluster as it was at one moment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from halfmoon.cli import output
+from halfmoon.cli.cluster_common import Config, carried_out, settings_of
+from halfmoon.cli.options import Output, OutputOption
+from halfmoon.errors import StartError
+from halfmoon.server.nodes import engines, keys
+
+if TYPE_CHECKING:
+    from halfmoon.cluster.backup.copied import Manifest
+    from halfmoon.cluster.backup.returning import Returned
+    from halfmoon.cluster.backup.saving import Report
+
+
+def backup(
+    target: Annotated[Path, typer.Argument(metavar="DEST", help="A new or empty directory.", show_default=False)],
+    config: Config,
+    base: Annotated[
+        Path | None,
+        typer.Option("--base", metavar="BACKUP", help="An earlier one beside it: objects that it has are linked."),
+    ] = None,
+    result: OutputOption = Output.TEXT,
+) -> int:
+    """Copy the cluster to DEST, as it is now, while its nodes serve.
+
+    The copy has everything that was acknowledged before, in all shards as of one moment. It is checked while it is
+    made. The folder of keys is not in it: keep that elsewhere.
+    """
+    settings = settings_of(config)
+
+    async def run() -> Report:
+        from halfmoon.cluster.backup.saving import Saving
+        from halfmoon.cluster.postgres.tables import PostgresTables
+
+        store = engines.object_store(settings)
+        source = PostgresTables(engines.database_access(settings))
+        with output.progress("copying") as progress:
+            return await Saving(source, store, target, base=base, progress=progress.update).run()
+
+    report = carried_out(run)
+    manifest = report.manifest
+    found = {
+        "cluster": manifest.cluster_id, "made_at": manifest.made_at, "shards": manifest.shards,
+        "objects": manifest.objects, "bytes": manifest.objects_bytes + manifest.tables_bytes, "linked": report.linked,
+    }  # fmt: skip
+    if result is Output.JSON:
+        output.json_document(found)
+    else:
+        output.facts(found)
+        output.line("whole")
+    return 0
+
+
+def restore(
+    saved: Annotated[
+        Path, typer.Argument(metavar="BACKUP", help="What `halfmoon cluster backup` wrote.", show_default=False)
+    ],
+    config: Config,
+    result: OutputOption = Output.TEXT,
+) -> int:
+    """Make a cluster of BACKUP, in an empty database and a bucket or prefix that has nothing of it.
+
+    Nodes can be started then. Nothing is there before all of it is: a restore that was interrupted is given again. The
+    cluster must not be there any more under the same bucket and prefix.
+    """
+    settings = settings_of(config)
+    folder = Path(settings.keys)
+
+    async def run() -> Manifest:
+        from halfmoon.cluster.backup.restoring import Restoring
+        from halfmoon.cluster.postgres.schema import NEWEST
+        from halfmoon.cluster.postgres.tables import PostgresTables
+
+        store = engines.object_store(settings)
+        target = PostgresTables(engines.database_access(settings))
+        with output.progress("restoring") as progress:
+            return await Restoring(target, store, saved, progress=progress.update).run(NEWEST)
+
+    manifest = carried_out(run)
+    has_keys = (folder / keys.CA).exists()
+    if not has_keys:
+        _make_keys(folder)
+    found = {
+        "cluster": manifest.cluster_id, "made_at": manifest.made_at, "shards": manifest.shards,
+        "objects": manifest.objects, "bytes": manifest.objects_bytes + manifest.tables_bytes,
+    }  # fmt: skip
+    if result is Output.JSON:
+        output.json_document(found)
+    else:
+        output.facts(found)
+    if not has_keys:
+        output.note(
+            f"halfmoon: there were no keys in {folder}, and new ones were made. Tokens and RocketMQ secrets need the "
+            f"{keys.SECRETS_KEY} of before: put it there before a node starts, or set them anew. "
+            "`halfmoon cluster certificate N` makes the keys of a node"
+        )
+    return 0
+
+
+def _make_keys(folder: Path) -> None:
+    """Raises StartError."""
+    try:
+        keys.make_common(folder, os.urandom)
+    except OSError as error:
+        raise StartError(f"{folder}: {error.strerror}") from error
+
+
+def resume(config: Config) -> int:
+    """Take the cluster up again whose database was brought back to an earlier moment.
+
+    PostgreSQL's own means do that, while all nodes are stopped. Then this looks whether the store still has what the
+    database names, fences producers, and makes sure that clients who knew a later state believe the nodes.
+    """
+    settings = settings_of(config)
+
+    async def run() -> Returned:
+        from halfmoon.cluster.backup.returning import bring_back
+        from halfmoon.cluster.postgres.tables import PostgresTables
+
+        target = PostgresTables(engines.database_access(settings))
+        return await bring_back(target, engines.object_store(settings), await target.cluster_id())
+
+    with output.status("looking at the store"):
+        found = carried_out(run)
+    output.line(f"all {found.objects} objects are there; {found.shards} shards begin anew when a node opens them")
+    return 0

@@ -1,0 +1,8 @@
+"""A cluster as it was at one moment: what stands in its database, and the objects that this names.
+
+tables      rows of the database in a file
+copied      what a backup is: the folder, and what says that it is whole
+saving      from a cluster into a folder, while its nodes serve
+restoring   from a folder into an empty database and an empty part of a store
+returning   a database that was brought back to an earlier moment, over the store as it is
+"""

@@ -1,0 +1,60 @@
+"""The database as backups use it: the port. All raise DatabaseUnavailableError and StartError."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from halfmoon.cluster.backup.tables import Rows
+
+EPOCHS: Final = 1 << 16
+"""A log that is brought back goes on so many epochs later: it may have had others since, which clients have seen. They
+take no lower one for true."""
+PINNED_S: Final = 600.0
+"""A pin that is not renewed for so long keeps nothing any more."""
+
+
+class Moment(NamedTuple):
+    """What is being read."""
+
+    at: str
+    """By the database's clock, ISO 8601."""
+    format: int
+    """Of the tables."""
+
+
+class Source(Protocol):
+    async def pin(self) -> int:
+        """No object that is needed now is deleted from now on, for PINNED_S; the pin's number."""
+        ...
+
+    async def keep_pinned(self, number: int) -> bool:
+        """For PINNED_S more. False: it was too late, and something may have been deleted."""
+        ...
+
+    async def unpin(self, number: int) -> None: ...
+
+    def read(self, told: list[Moment]) -> AsyncIterator[Rows]:
+        """All rows, as of one moment, which is put into `told` before the first of them. Objects are those that are
+        needed."""
+        ...
+
+
+class Target(Protocol):
+    async def check_empty(self) -> None:
+        """Raises StartError where the database has a cluster."""
+        ...
+
+    async def fill(self, rows: Iterator[Rows], columns: Mapping[str, Sequence[str]]) -> None:
+        """Make the tables, and put these rows into them: all, or none. Each shard is in an epoch that is EPOCHS later
+        than its row says, belongs to nobody, and was restored."""
+        ...
+
+    async def needed(self) -> Mapping[str, int]:
+        """Keys of the objects that are needed, with their sizes."""
+        ...
+
+    async def bring_back(self) -> int:
+        """The database was brought back to an earlier moment: nobody is a node, and each shard is as after `fill`. How
+        many shards. Raises StartError where a node lives."""
+        ...

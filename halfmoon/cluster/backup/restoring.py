@@ -1,0 +1,74 @@
+"""A cluster made of a backup: objects into the store first, then everything into the database in one transaction.
+
+So a restore that was interrupted has changed no database, and is given again: what is in the store already stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from halfmoon.cluster.backup.copied import Copied, Manifest, Wanted
+from halfmoon.cluster.backup.parallel import in_parallel
+from halfmoon.cluster.backup.ports import Target
+from halfmoon.cluster.backup.saving import PARALLEL, PAUSE_S, TRIES, Progress
+from halfmoon.cluster.engine.objects import ObjectExistsError, ObjectStore, StoreUnavailableError
+from halfmoon.errors import StartError
+
+
+class Restoring:
+    def __init__(self, target: Target, store: ObjectStore, folder: Path, *, progress: Progress | None = None) -> None:
+        self._target = target
+        self._store = store
+        self._copied = Copied(folder)
+        self._progress = progress
+        self._done = self._total = 0
+
+    async def run(self, newest_format: int) -> Manifest:
+        """`newest_format`: of the tables that this program makes. Raises StartError, OSError, DatabaseUnavailableError,
+        StoreUnavailableError."""
+        manifest = self._copied.manifest()
+        if manifest.database_format > newest_format:
+            raise StartError(f"the backup is of a newer version: its tables have format {manifest.database_format}")
+        await self._target.check_empty()
+        objects = self._copied.objects(manifest)
+        await self._check_store(f"{manifest.cluster_id}/", objects)
+        self._total = sum(each.size for each in objects.values())
+        await in_parallel(self._put, objects.values(), PARALLEL)
+        await self._target.fill(self._copied.rows(manifest), manifest.columns)
+        return manifest
+
+    async def _check_store(self, prefix: str, objects: Mapping[str, Wanted]) -> None:
+        """Raises StartError where something else is there: each cluster deletes what it does not know."""
+        async for part in self._store.list(prefix):
+            for each in part:
+                if each.key not in objects:
+                    raise StartError(
+                        f"the store has {each.key}, which the backup has not: the cluster that was backed up is there. "
+                        "Name another bucket or prefix in $.cluster.store"
+                    )
+
+    async def _put(self, wanted: Wanted) -> None:
+        await asyncio.to_thread(self._copied.check, wanted)
+        data = await asyncio.to_thread(self._copied.path_of(wanted.key).read_bytes)
+        await put(self._store, wanted.key, data)
+        self._done += wanted.size
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
+async def put(store: ObjectStore, key: str, data: bytes) -> None:
+    """It is there when this returns. Raises StartError where another one is, StoreUnavailableError."""
+    for attempt in range(TRIES):
+        try:
+            await store.put(key, data)
+            return
+        except ObjectExistsError:  # by an earlier try
+            if await store.size(key) != len(data):
+                raise StartError(f"object {key} is there, and is another one") from None
+            return
+        except StoreUnavailableError:
+            if attempt == TRIES - 1:
+                raise
+            await asyncio.sleep(PAUSE_S)

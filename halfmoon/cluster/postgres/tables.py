@@ -1,0 +1,144 @@
+"""All tables of a cluster in PostgreSQL, read as of one moment and filled at once: see cluster/backup/ports."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from halfmoon.cluster.backup.ports import EPOCHS, PINNED_S, Moment
+from halfmoon.cluster.backup.tables import COLUMNS, Row, Rows
+from halfmoon.cluster.postgres import schema, statements
+from halfmoon.cluster.postgres.connecting import Access, translated
+from halfmoon.errors import StartError
+
+LONG_S: Final = 600.0
+"""For a statement about whole tables."""
+ROWS: Final = 1_000
+SKIPPED: Final = 1_000_000
+"""Incarnations."""
+FRAME_ROWS: Final = 16
+"""So many at once of the table that has frames: each may have some MiB."""
+
+_NEEDED: Final = """
+select key, size from object where exists (select from piece where piece.key = object.key)
+or exists (select from file where file.key = object.key)"""
+_PIN: Final = "insert into pin (until) values (clock_timestamp() + make_interval(secs => $1)) returning number"
+_KEEP: Final = """
+update pin set until = clock_timestamp() + make_interval(secs => $2) where number = $1 and until > clock_timestamp()
+returning number"""
+_UNPIN: Final = "delete from pin where number = $1 or until < clock_timestamp() - interval '1 d'"
+_BRING_BACK: Final = """
+update shard set epoch = epoch + $1, owner = null, wanted = null, restored = true"""
+_NEW_INCARNATIONS: Final = """
+select setval(found.name, nextval(found.name) + $1)
+from (select pg_get_serial_sequence('node', 'incarnation')::regclass as name) as found"""
+"""Some may have been given out since, to processes that run still."""
+_ALIVE: Final = f"select distinct number from node where {statements.ALIVE} order by number"
+
+
+class PostgresTables:
+    """See Source and Target."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Any]:
+        connection = await self._access.connect()
+        try:
+            with translated():
+                yield connection
+        finally:
+            await connection.close()
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    async def pin(self) -> int:
+        async with self._connected() as connection:
+            await _check_format(connection)
+            return int(await connection.fetchval(_PIN, PINNED_S))
+
+    async def keep_pinned(self, number: int) -> bool:
+        async with self._connected() as connection:
+            return await connection.fetchval(_KEEP, number, PINNED_S) is not None
+
+    async def unpin(self, number: int) -> None:
+        async with self._connected() as connection:
+            await connection.execute(_UNPIN, number)
+
+    async def read(self, told: list[Moment]) -> AsyncIterator[Rows]:
+        async with self._connected() as connection:
+            await _take_long(connection)
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                found = await _check_format(connection)
+                at = await connection.fetchval("select clock_timestamp()")
+                told.append(Moment(at.isoformat(timespec="milliseconds"), found))
+                for table, columns in COLUMNS.items():
+                    at_once = FRAME_ROWS if table == "wal" else ROWS
+                    statement = _NEEDED if table == "object" else f"select {', '.join(columns)} from {table}"
+                    rows: list[Row] = []
+                    async for row in connection.cursor(statement, prefetch=at_once, timeout=LONG_S):
+                        rows.append(tuple(row))
+                        if len(rows) == at_once:
+                            yield Rows(table, rows)
+                            rows = []
+                    if rows:
+                        yield Rows(table, rows)
+
+    # -- filling ---------------------------------------------------------------------------------------------------
+
+    async def check_empty(self) -> None:
+        async with self._connected() as connection:
+            await schema.check_none(connection)
+
+    async def fill(self, rows: Iterator[Rows], columns: Mapping[str, Sequence[str]]) -> None:
+        async with self._connected() as connection:
+            await _take_long(connection)
+            async with connection.transaction():
+                await schema.make_tables(connection)
+                for found in rows:
+                    named = list(columns[found.table])
+                    await connection.copy_records_to_table(
+                        found.table, records=[tuple(row) for row in found.rows], columns=named, timeout=LONG_S
+                    )
+                await connection.execute(_BRING_BACK, EPOCHS)
+
+    async def cluster_id(self) -> str:
+        async with self._connected() as connection:
+            await schema.found_format(connection)
+            return str(await connection.fetchval("select id from cluster"))
+
+    async def needed(self) -> Mapping[str, int]:
+        async with self._connected() as connection:
+            await _take_long(connection)
+            await _check_format(connection)
+            rows = await connection.fetch(_NEEDED, timeout=LONG_S)
+        return {row[0]: row[1] for row in rows}
+
+    async def bring_back(self) -> int:
+        async with self._connected() as connection, connection.transaction():
+            alive = [str(row[0]) for row in await connection.fetch(_ALIVE)]
+            if alive:
+                raise StartError(f"stop the nodes first: {', '.join(alive)}")
+            await connection.execute("delete from node")
+            await connection.execute("delete from pin")
+            await connection.fetch(_NEW_INCARNATIONS, SKIPPED)
+            done = await connection.execute(_BRING_BACK, EPOCHS)
+        return int(done.rpartition(" ")[2])
+
+
+async def _check_format(connection: Any) -> int:
+    """Raises StartError where the tables are not those that this program knows: some would be left out."""
+    found = await schema.found_format(connection)
+    if found != schema.NEWEST:
+        raise StartError(
+            f"the database has format {found}, and this program knows {schema.NEWEST}: "
+            + ("run `halfmoon cluster upgrade`" if found < schema.NEWEST else "use the version that has upgraded it")
+        )
+    return found
+
+
+async def _take_long(connection: Any) -> None:
+    for setting in ("statement_timeout", "idle_in_transaction_session_timeout", "lock_timeout"):
+        await connection.execute(f"set {setting} = 0")
