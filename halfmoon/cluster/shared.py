@@ -94,7 +94,7 @@ class SharedCatalog:
     def save(self) -> bytes:
         """All of it, for `CatalogStore.keep` with its version."""
         return msgspec.msgpack.encode(
-            _Saved(snapshot.take(self.catalog, 0, 0, as_topic=_bare), self.placements, self.epochs, self.starters)
+            _Saved(snapshot.take(self.catalog, 0, 0, as_topic=bare), self.placements, self.epochs, self.starters)
         )
 
     def _restore(self, version: int, data: bytes) -> set[int]:
@@ -163,7 +163,7 @@ def tell(shared: SharedCatalog, shard: Catalog, numbers: Collection[int] | None 
         yield control.CatalogSeen(shared.version)
 
 
-def _bare(topic: Topic, _: bool) -> TopicState:
+def bare(topic: Topic, _: bool = False) -> TopicState:
     """As if nothing had ever been written to it."""
     partitions = [PartitionState(0, 0, [], [], queue_number=each.queue_number) for each in topic.partitions]
     return TopicState(topic.number, topic.name, topic.id, topic.internal, topic.configs, partitions, topic.view)

@@ -14,17 +14,19 @@ Knows no files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from halfmoon.cluster.changes import Changes
-from halfmoon.cluster.placement import Layout, coordinator_of
-from halfmoon.cluster.shared import SharedCatalog, differences, tell
+from halfmoon.cluster.placement import Layout, is_aligned
+from halfmoon.cluster.shared import SharedCatalog, bare, differences, tell
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.pending import bits_by_queue
 from halfmoon.core.topic_names import KAFKAS_INTERNAL
 from halfmoon.schema import control
+from halfmoon.schema.durability import DURABILITY, OBJECT
+from halfmoon.schema.group_topics import retrying_group
 from halfmoon.schema.provenance import ORIGIN_BYTES, Origin, decode_origin
 from halfmoon.schema.readable_topics import READABLE
 from halfmoon.schema.snapshot import decode
@@ -50,12 +52,15 @@ _CHUNK_BYTES = 128
 class Division:
     """Made once, of the open log of one process in which no transaction is left."""
 
-    def __init__(self, kernel: Kernel, settings: Settings, table: TopicConfigs, shards: int) -> None:
-        """`table`: what topics may say."""
-        self._shards = shards
+    def __init__(
+        self, kernel: Kernel, settings: Settings, table: TopicConfigs, layout: Layout, on_objects: Callable[[str], bool]
+    ) -> None:
+        """`table`: what topics may say. `on_objects`: as of Staging."""
+        self._layout = layout
+        shards = layout.shards
         source = kernel.catalog
         self.common = CommonSections(table)
-        self.shared = _shared_catalog(source, settings, table, self.common, shards)
+        self.shared = _shared_catalog(source, settings, table, self.common, layout, on_objects)
         self.own = sorted(topic.number for topic in source.by_number.values() if topic.hidden)
         """Numbers of topics that every shard has for itself."""
         self._kept: list[dict[tuple[int, int], Bits]] = [{} for _ in range(shards)]
@@ -100,7 +105,7 @@ class Division:
         names = {
             *groups.offsets, *groups.groups, *groups.consumer_groups, *state.nacked.nacked, *share.epochs,
         }  # fmt: skip
-        for elsewhere in _parts(sorted(name for name in names if coordinator_of(name, self._shards) != number)):
+        for elsewhere in _parts(sorted(name for name in names if self._layout.coordinator_of(name) != number)):
             yield control.GroupsElsewhere(elsewhere)
         for group, places in share.delivery_states.items():
             gone = [place for place in places if catalog.partition(*place) is None]
@@ -113,24 +118,32 @@ class Division:
 
 
 def _shared_catalog(
-    source: Catalog, settings: Settings, table: TopicConfigs, common: CommonSections, shards: int
+    source: Catalog,
+    settings: Settings,
+    table: TopicConfigs,
+    common: CommonSections,
+    layout: Layout,
+    on_objects: Callable[[str], bool],
 ) -> SharedCatalog:
     """What all shards agree on: at version 1, as a snapshot alone can tell it, with all numbers that were given out."""
     catalog = Catalog(settings, table)
     catalog.register(common.all)
     catalog.topic_defaults = common.configs.topic_defaults
     shared = SharedCatalog(catalog)
-    changes = Changes(shared, Layout.of_workers(shards))
+    changes = Changes(shared, layout)
     changes.begin()
     next_queue = source.next_queue()
     for number in sorted(source.by_number):
         topic = source.by_number[number]
         if _is_shared(topic):
-            for record in differences(topic, catalog):
+            said = bare(topic)
+            if _chooses(topic) and on_objects(topic.name):
+                said.configs = {**said.configs, DURABILITY: OBJECT}
+            for record in differences(said, catalog):
                 changes.append_control(record)
-            if topic.name in READABLE and len(topic.partitions) < shards:  # each shard writes there
-                changes.append_control(control.PartitionsAdded(number, shards, next_queue))
-                next_queue += shards - len(topic.partitions)
+            if topic.name in READABLE and len(topic.partitions) < layout.shards:  # each shard writes there
+                changes.append_control(control.PartitionsAdded(number, layout.shards, next_queue))
+                next_queue += layout.shards - len(topic.partitions)
     snapshot.restore_rest(catalog, decode(snapshot.take(source, 0, 0)))
     catalog.unowned = {}  # is the shards'
     shared.version = 1
@@ -139,6 +152,12 @@ def _shared_catalog(
 
 def _is_shared(topic: Topic) -> bool:
     return not topic.hidden and not (topic.internal and topic.name in KAFKAS_INTERNAL)
+
+
+def _chooses(topic: Topic) -> bool:
+    """Whether its durability says where it lies: others lie where they are needed."""
+    follows = topic.internal or topic.view is not None or is_aligned(topic.name)
+    return not follows and retrying_group(topic.name) is None
 
 
 def _frame_at(kernel: Kernel, partition: Partition, offset: int) -> tuple[int, Origin | None]:
