@@ -39,6 +39,13 @@ class ShardOwners:
         self._layout = layout
         self._is_taken_soon = is_taken_soon
         self.has_replicas = has_replicas
+        self._seen: tuple[OtherNode, ...] = ()
+        self._behind: dict[tuple[int, int], tuple[int, ...]] = {}
+        """(leader, how many more) → the replicas behind it, of the nodes that were seen last."""
+
+    @property
+    def rack(self) -> str | None:
+        return self._nodes[self._number].rack
 
     def shard_of(self, partition: Partition) -> int:
         """−1 where nobody knows the partition."""
@@ -67,11 +74,30 @@ class ShardOwners:
         epochs, node_of = self._shared.epochs, self._shown
         placed = self._shared.placements[topic.number]
         leaders = [Leader(node_of(shard), epochs.get(shard, -1)) for shard in placed]
-        more = int(topic.configs.get(REPLICATION_FACTOR, 1)) - 1 if self.has_replicas else 0
+        more = self._more(topic)
         if more <= 0:
             return leaders
-        nodes = sorted(node.node_id for node in self._nodes.values())
-        return [leader._replace(others=_behind(nodes, leader.node_id, more)) for leader in leaders]
+        return [leader._replace(others=self._others(leader.node_id, more)) for leader in leaders]
+
+    def replicas_of(self, partition: Partition) -> tuple[int, ...]:
+        """As clients are shown them, the leader first; none where nobody leads it."""
+        leader = self.owner_of(partition)
+        return () if leader < 0 else (leader, *self._others(leader, self._more(partition.topic)))
+
+    def _more(self, topic: Topic) -> int:
+        """How many replicas are shown beside the leader."""
+        return int(topic.configs.get(REPLICATION_FACTOR, 1)) - 1 if self.has_replicas else 0
+
+    def _others(self, leader: int, more: int) -> tuple[int, ...]:
+        seen = tuple(self._nodes.values())
+        if seen != self._seen:
+            self._seen = seen
+            self._behind.clear()
+        found = self._behind.get((leader, more))
+        if found is None:
+            nodes = sorted(self._nodes.values(), key=lambda node: node.node_id)
+            found = self._behind[leader, more] = behind(nodes, leader, more)
+        return found
 
     def coordinator_of(self, name: str) -> OtherNode | None:
         owner = self._owners[self._layout.coordinator_of(name)]
@@ -86,9 +112,18 @@ class ShardOwners:
         return [node for number, node in self._nodes.items() if number != self._number]
 
 
-def _behind(nodes: Sequence[int], leader: int, more: int) -> tuple[int, ...]:
-    """So many of the nodes that follow the leader, as far as there are."""
-    if leader not in nodes:
+def behind(nodes: Sequence[OtherNode], leader: int, more: int) -> tuple[int, ...]:
+    """So many of the nodes that follow the leader, as far as there are: first one of each rack that has none yet, so
+    that readers of as many racks as can be find a replica in theirs."""
+    at = next((at for at, node in enumerate(nodes) if node.node_id == leader), -1)
+    if at < 0 or more <= 0:
         return ()
-    at = nodes.index(leader)
-    return tuple([*nodes[at + 1 :], *nodes[:at]][:more])
+    following = [*nodes[at + 1 :], *nodes[:at]]
+    racks = {nodes[at].rack}
+    new_racks = []
+    for node in following:
+        if node.rack not in racks:
+            racks.add(node.rack)
+            new_racks.append(node.node_id)
+    rest = [node.node_id for node in following if node.node_id not in new_racks]
+    return tuple([*new_racks, *rest][:more])

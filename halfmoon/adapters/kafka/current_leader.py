@@ -41,13 +41,14 @@ def leader_tags(leader: CurrentLeader, tag: int) -> bytes:
 
 
 def endpoint_tags(leaders: Iterable[CurrentLeader]) -> bytes:
-    """The answer's tagged fields: tag 0, an array of id, host, port, rack (none)."""
+    """The answer's tagged fields: tag 0, an array of id, host, port, rack."""
     nodes = {leader.node.node_id: leader.node for leader in leaders}
     if not nodes:  # as nearly always
         return b"\x00"
     found = [wire.encode_array_size(len(nodes), True)]
     for node in nodes.values():
         host, port = node.kafka
-        found.append(pack(">i", node.node_id) + wire.encode_string(host, True) + pack(">i", port) + b"\x00\x00")
+        found.append(pack(">i", node.node_id) + wire.encode_string(host, True) + pack(">i", port))
+        found.append(wire.encode_string(node.rack, True) + b"\x00")
     data = b"".join(found)
     return b"\x01\x00" + wire.encode_uvarint(len(data)) + data

@@ -136,16 +136,22 @@ def error_bytes(version: int, error_code: int, name: str | None, topic_id: bytes
 
 
 def head_bytes(
-    version: int, node_id: int, host: str, port: int, cluster_id: str, others: Sequence[tuple[int, str, int]] = ()
+    version: int,
+    node_id: int,
+    host: str,
+    port: int,
+    cluster_id: str,
+    others: Sequence[tuple[int, str, int, str | None]] = (),
+    rack: str | None = None,
 ) -> bytes:
     """What stands before the topics: throttle time, this node, which is the controller too, and the `others` as
-    brokers, the cluster."""
+    brokers (id, host, port, rack), the cluster."""
     parts = [pack(">i", 0)] if version >= 3 else []
     parts.append(encode_array_size(1 + len(others), version >= FLEXIBLE))
-    for each_id, each_host, each_port in ((node_id, host, port), *others):
+    for each_id, each_host, each_port, each_rack in ((node_id, host, port, rack), *others):
         parts += [pack(">i", each_id), encode_string(each_host, version >= FLEXIBLE), pack(">i", each_port)]
         if version >= 1:
-            parts.append(encode_string(None, version >= FLEXIBLE))  # rack
+            parts.append(encode_string(each_rack, version >= FLEXIBLE))
         if version >= FLEXIBLE:
             parts.append(b"\0")
     if version >= 2:

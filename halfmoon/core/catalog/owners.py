@@ -22,6 +22,8 @@ class OtherNode(NamedTuple):
     broker_name: str
     """What RocketMQ's clients call it."""
     rocketmq: tuple[str, int]
+    rack: str | None = None
+    """The zone that it is in, as consumers name it (KIP-392)."""
 
 
 class Leader(NamedTuple):
@@ -39,6 +41,11 @@ class Owners(Protocol):
     @property
     def has_replicas(self) -> bool:
         """Whether a topic may have any replication factor, and all of its replicas count as in sync."""
+        ...
+
+    @property
+    def rack(self) -> str | None:
+        """The zone that this node is in; None: it has not said."""
         ...
 
     def owner_of(self, partition: Partition) -> int:
@@ -66,6 +73,7 @@ class ThisNode:
     """It owns everything."""
 
     has_replicas = False
+    rack: str | None = None
 
     def __init__(self) -> None:
         self.node_id = -1

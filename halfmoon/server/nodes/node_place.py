@@ -95,7 +95,7 @@ class NodePlace:
         self.hot_bytes = self._memory.hot_bytes
         self.logs: dict[int, ShardLog] = {}
         """Of the shards that are open here."""
-        self._know(self.me, self.doors())
+        self._know(self.me, self.doors(), settings.cluster.rack)
 
     @property
     def members(self) -> Mapping[int, OtherNode]:
@@ -128,15 +128,15 @@ class NodePlace:
             self._forget(number)
         for number, node in alive.items():
             self._links[number] = node.host, node.port
-            self._know(number, _doors.decode(node.doors))
+            self._know(number, _doors.decode(node.doors), node.rack)
 
-    def _know(self, number: int, doors: Doors) -> None:
+    def _know(self, number: int, doors: Doors, rack: str) -> None:
         for name, address in doors.kafka.items():
             self._kafka.setdefault(name, {})[number] = address
         if doors.rocketmq is not None:
             self._of_rocketmq[number] = doors.rocketmq
         kafka = doors.kafka.get(self._settings.listeners.kafka.name) or next(iter(doors.kafka.values()))
-        self._of_node[number] = OtherNode(number, kafka, "", doors.rocketmq or (kafka[0], 0))
+        self._of_node[number] = OtherNode(number, kafka, "", doors.rocketmq or (kafka[0], 0), rack or None)
         for shard, owner in enumerate(self.owners):
             if owner == number:
                 self._has_owner(shard)

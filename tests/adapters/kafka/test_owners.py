@@ -29,6 +29,7 @@ class Shared:
     """This node owns partitions with an even index."""
 
     has_replicas = False
+    rack: str | None = None
     nobody = False
     """Nobody owns the others now."""
 

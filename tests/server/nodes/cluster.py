@@ -54,6 +54,8 @@ class World(Asking):
         self.nodes: dict[int, ClusterNode] = {}
         self.engines: dict[int, MemoryEngines] = {}
         self.lost: list[Exception] = []
+        self.racks: dict[int, str] = {}
+        """By node; what its settings say when it starts."""
         (folder / "keys").mkdir()
 
     def settings(self, number: int, **more: Any) -> Settings:
@@ -63,7 +65,7 @@ class World(Asking):
             "listeners": {"kafka": {"bind": f"127.0.0.1:{port}"}},
             "cluster": {
                 "database": "postgresql://in.memory/", "store": "s3://memory/", "bind": f"127.0.0.1:{bind}",
-                "object_interval": "20ms", "keys": str(self.folder / "keys"),
+                "object_interval": "20ms", "keys": str(self.folder / "keys"), "rack": self.racks.get(number, ""),
             },
             "log": {"segment_bytes": "1MiB", "low_disk_bytes": 0},
         }  # fmt: skip
@@ -160,8 +162,11 @@ async def stopped(world: World) -> AsyncIterator[World]:
 
 
 @asynccontextmanager
-async def cluster(folder: Path, nodes: int, shards: Sequence[Durability]) -> AsyncIterator[World]:
+async def cluster(
+    folder: Path, nodes: int, shards: Sequence[Durability], racks: Sequence[str] = ()
+) -> AsyncIterator[World]:
     async with stopped(World(folder, shards)) as world:
+        world.racks.update(enumerate(racks, 1))
         for number in range(1, nodes + 1):
             await world.start(number)
         yield world

@@ -138,14 +138,14 @@ def _describe(ctx: Context, topic: Any, operations: int) -> bytes:
 def _response(ctx: Context, request: Any, topics: Any) -> bytes:
     version = ctx.api_version
     core = ctx.core
-    others = [(other.node_id, *ctx.peer.address_of(other)) for other in core.owners.others()]
+    others = [(other.node_id, *ctx.peer.address_of(other), other.rack) for other in core.owners.others()]
     operations = CLUSTER_BITS if request.include_cluster_authorized_operations else NOT_ASKED
     if ctx.rights is not None and operations != NOT_ASKED:
         may = ctx.allows("describe", "cluster", CLUSTER)
         operations = bits(allowed(ctx, "cluster", CLUSTER, CLUSTER_OPERATIONS)) if may else 0
     return b"".join(
         [
-            head_bytes(version, core.node_id, ctx.peer.host, ctx.peer.port, core.cluster_id, others),
+            head_bytes(version, core.node_id, ctx.peer.host, ctx.peer.port, core.cluster_id, others, core.owners.rack),
             encode_array_size(len(topics), version >= FLEXIBLE),
             *topics,
             tail_bytes(version, operations),

@@ -30,8 +30,9 @@ def handle(ctx: Context, request: Any) -> object:
             brokers=[],
         )
     node_id = ctx.core.node_id
-    nodes = [(node_id, ctx.peer.host, ctx.peer.port)]
-    nodes += [(other.node_id, *ctx.peer.address_of(other)) for other in ctx.core.owners.others()]
+    owners = ctx.core.owners
+    nodes = [(node_id, ctx.peer.host, ctx.peer.port, owners.rack)]
+    nodes += [(other.node_id, *ctx.peer.address_of(other), other.rack) for other in owners.others()]
     return DescribeClusterResponse(
         throttle_time_ms=0,
         error_code=0,
@@ -41,9 +42,9 @@ def handle(ctx: Context, request: Any) -> object:
         controller_id=node_id,
         brokers=[
             DescribeClusterResponse.DescribeClusterBroker(
-                broker_id=each_id, host=host, port=port, rack=None, is_fenced=False
+                broker_id=each_id, host=host, port=port, rack=rack, is_fenced=False
             )
-            for each_id, host, port in nodes
+            for each_id, host, port, rack in nodes
         ],
         authorized_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else None,
     )
