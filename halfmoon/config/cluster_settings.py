@@ -50,6 +50,8 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
     """With so many they do not wait."""
     cache_bytes: PositiveSize = 16 << 30
     """Of `node.data_dir`'s disk, for what is read and was written. What came longest ago makes way."""
+    read_cache_bytes: PositiveSize = 64 << 20
+    """Of memory, for what was read last of partitions that other nodes lead, for consumers of this one's rack."""
     row_age_ms: PositiveDuration = 60_000
     """Messages that are in the database are brought into an object after so long, however few they are."""
     keep_deleted_ms: Annotated[int, Meta(ge=600_000, extra={"unit": DURATION})] = 3_600_000

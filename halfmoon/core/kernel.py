@@ -132,6 +132,7 @@ class Kernel:
         self.when_written = turn.when_written
         self.after_write = turn.after_write
         self.read = reader.read
+        self.places = reader.places
         self.read_framed = reader.read_framed
         self.bytes_available = reader.bytes_available
         self.aborted_in = reader.aborted_in

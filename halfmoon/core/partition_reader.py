@@ -47,19 +47,25 @@ class PartitionReader:
         the last stable offset. Batches that count more records than any has are left out.
         Raises BrokerError(OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE).
         """
+        places = self.places(partition, offset, max_bytes, min_one=min_one, committed=committed)
+        if load_bytes is not None and min_one and places:
+            load_bytes = max(load_bytes, places[0][1])
+        return self._read(places, load_bytes)
+
+    def places(
+        self, partition: Partition, offset: int, max_bytes: int, *, min_one: bool, committed: bool = False
+    ) -> list[Place]:
+        """Where what `read` would give stands in the log; raises as that does."""
         if not partition.start_offset <= offset <= partition.high_watermark:
             # Between the two ends a client may be that was here before a restart with unflushed records.
             if not partition.start_offset <= offset <= partition.next_offset:
                 raise BrokerError(Fault.OFFSET_OUT_OF_RANGE)
-            return Read((), 0, None)
+            return []
         queue = partition.queue
         if queue.damaged and queue.damage_at(offset):
             raise BrokerError(Fault.CORRUPT_MESSAGE, f"offset {offset} of {partition!r} was lost to disk corruption")
         before = partition.stable_offset if committed and partition.transactions is not None else None
-        places = queue.places(offset, max_bytes, min_one=min_one, before=before, readable=True)
-        if load_bytes is not None and min_one and places:
-            load_bytes = max(load_bytes, places[0][1])
-        return self._read(places, load_bytes)
+        return queue.places(offset, max_bytes, min_one=min_one, before=before, readable=True)
 
     def read_framed(self, partition: Partition, offset: int, max_bytes: int) -> tuple[list[Place], Read]:
         """As `read`, the first batch always, with the `frame.BEFORE_BYTES` bytes before each batch in front of it;

@@ -26,6 +26,7 @@ from halfmoon.kafka_wire import primitives as wire
 if TYPE_CHECKING:
     from halfmoon.core.steps import Slices
 
+KNOWS_RACKS: Final = 11
 FLEXIBLE: Final = 12
 BY_TOPIC_ID: Final = 13
 NAMES_LEADERS: Final = 16
@@ -49,7 +50,7 @@ class Wanted(Struct):
 class FetchBody(Struct):
     """A parsed request. A topic is known by its name, or from version 13 on by its id (16 bytes).
 
-    `forgotten` and the rack are read and dropped: there are no sessions to forget from, and no replicas to prefer.
+    `forgotten` is read and dropped: there are no sessions to forget from.
     """
 
     max_wait_ms: int
@@ -59,6 +60,8 @@ class FetchBody(Struct):
     session_id: int
     session_epoch: int
     topics: list[tuple[str | bytes, list[Wanted]]]
+    rack: str = ""
+    """Where the consumer says that it is (`client.rack`)."""
 
 
 class Fetched(Struct):
@@ -75,6 +78,8 @@ class Fetched(Struct):
     diverging: tuple[int, int] | None = None
     leader: CurrentLeader | None = None
     """Of one that another node leads."""
+    preferred: int = -1
+    """The node that the reader had better ask (KIP-392)."""
 
 
 _HEAD_V4: Final = struct.Struct(">iiiib")
@@ -126,7 +131,7 @@ def parse_in_slices(body: memoryview, version: int) -> Slices[FetchBody]:
                 pos = wire.skip_tags(body, pos)
             request.topics.append((key, partitions))
             left -= 1
-        _parse_tail(body, pos, version)
+        _parse_tail(request, body, pos, version)
     except wire.TRUNCATED:
         raise MalformedRequest("the request ends before its last field") from None
     return request
@@ -135,7 +140,7 @@ def parse_in_slices(body: memoryview, version: int) -> Slices[FetchBody]:
 def _parse(body: memoryview, version: int) -> FetchBody:
     request, pos = _parse_head(body, version)
     request.topics, pos = _parse_topics(body, pos, version)
-    _parse_tail(body, pos, version)
+    _parse_tail(request, body, pos, version)
     return request
 
 
@@ -154,11 +159,12 @@ def _parse_head(body: memoryview, version: int) -> tuple[FetchBody, int]:
     return FetchBody(max_wait_ms, min_bytes, max_bytes, isolation == 1, session_id, session_epoch, []), pos
 
 
-def _parse_tail(body: memoryview, pos: int, version: int) -> None:
+def _parse_tail(request: FetchBody, body: memoryview, pos: int, version: int) -> None:
+    """What stands behind the topics."""
     if version >= 7:
         pos = _skip_forgotten(body, pos, version)
-    if version >= 11:
-        _, pos = wire.string(body, pos, version >= FLEXIBLE)
+    if version >= KNOWS_RACKS:
+        request.rack, pos = wire.string(body, pos, version >= FLEXIBLE)
     if version >= FLEXIBLE and body[pos]:
         wire.skip_tags(body, pos)
 
@@ -311,7 +317,12 @@ def _encode_partitions(
             )
         else:
             head += _FETCHED_V4.pack(part.index, part.error_code, part.high_watermark, part.stable_offset)
-        head += _before_records(version, part.aborted) if part.aborted else before_records
+        if part.aborted:
+            head += _before_records(version, part.aborted)
+        elif part.preferred >= 0 and version >= KNOWS_RACKS:
+            head += before_records[:-4] + part.preferred.to_bytes(4)
+        else:
+            head += before_records
         head += wire.encode_array_size(part.size, flexible)
         if part.size:
             out.append(head)
@@ -328,11 +339,11 @@ def _encode_partitions(
 
 
 def _before_records(version: int, aborted: Sequence[Aborted] | None) -> bytes:
-    """The aborted transactions (null for readers of all records: as Kafka); preferred replica."""
+    """The aborted transactions (null for readers of all records: as Kafka); no preferred replica."""
     flexible = version >= FLEXIBLE
     listed = wire.encode_array_size(-1 if aborted is None else len(aborted), flexible)
     for each in aborted or ():
         listed += _ABORTED.pack(each.producer_id, each.first_offset)
         if flexible:
             listed += b"\x00"
-    return listed + b"\xff\xff\xff\xff" if version >= 11 else listed
+    return listed + b"\xff\xff\xff\xff" if version >= KNOWS_RACKS else listed

@@ -13,23 +13,26 @@ Rules: KafkaApis.handleFetchRequest, ReplicaManager.readFromLog.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from halfmoon.adapters.kafka.current_leader import current_leader
 from halfmoon.adapters.kafka.errors import TOPIC_AUTHORIZATION_FAILED, code, code_of
 from halfmoon.adapters.kafka.fetch_codec import Buffer, FetchBody, Fetched, Wanted, encode, encode_in_slices
-from halfmoon.adapters.kafka.lookup import check_leader_epoch, check_owner, end_of_epoch, partition_of
-from halfmoon.adapters.kafka.registry import Context, Deferred
+from halfmoon.adapters.kafka.lookup import check_leader_epoch, check_owner, divergence, partition_of
+from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.core.hold import Held
 from halfmoon.core.storage.consume_queue import MOST_PLACES
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.common.leaving_out import LeavingOut
 
 if TYPE_CHECKING:
-    from halfmoon.adapters.tcp.core import Core
+    from halfmoon.adapters.kafka.nearby import Near
     from halfmoon.core.catalog.topics import Partition, Topic
     from halfmoon.core.steps import Slices
+
+log: Final = logging.getLogger("halfmoon.kafka")
 
 MAX_RESPONSE_BYTES: Final = 55 << 20
 """No response is larger, except for a first batch that is (Kafka: fetch.max.bytes of the broker)."""
@@ -44,8 +47,8 @@ class Reading:
     """One request being read, and what was found so far."""
 
     __slots__ = (
-        "_batches", "_given", "_load_left", "_wanted", "cold", "core", "ctx", "failed", "leaving_out", "request",
-        "size", "topics",
+        "_batches", "_given", "_load_left", "_wanted", "cold", "core", "ctx", "failed", "leaving_out", "near",
+        "request", "size", "topics",
     )  # fmt: skip
 
     def __init__(self, ctx: Context, request: FetchBody) -> None:
@@ -53,6 +56,8 @@ class Reading:
         self.core = ctx.core
         self.leaving_out = ctx.services.find(LeavingOut)
         self.request = request
+        self.near: Near | None = None
+        """Of a consumer that says in which rack it is, where that matters."""
         self._wanted: list[tuple[Partition, Wanted]] = []
         self._given: list[tuple[Topic, Fetched]] = []
         """Those of which there is something to send."""
@@ -127,13 +132,21 @@ class Reading:
             partition = partition_of(topic, wanted.index)
             if partition.topic.hidden:
                 return self._refused(wanted.index, TOPIC_AUTHORIZATION_FAILED)
+            near = self.near
+            if near is not None and core.owners.owner_of(partition) != core.node_id:
+                return self._take_from_near(near, partition, wanted, left)
             check_owner(core, partition)
             check_leader_epoch(core, partition, wanted.leader_epoch)
             found = Fetched(wanted.index, 0, partition.high_watermark, partition.stable_offset, partition.start_offset)
             if wanted.last_epoch >= 0:
-                found.diverging = _divergence(core, partition, wanted)
+                found.diverging = divergence(core, partition, wanted.last_epoch, wanted.offset)
                 if found.diverging is not None:
                     self.failed = True
+                    return found
+            if near is not None and partition.start_offset <= wanted.offset <= partition.high_watermark:
+                found.preferred = near.preferred(partition)
+                if found.preferred >= 0:
+                    self.failed = True  # there is nothing to wait for here
                     return found
             nothing_yet = self.size == 0
             max_bytes = min(wanted.max_bytes, left)
@@ -160,6 +173,17 @@ class Reading:
             self.cold.append((found, read.cold))
         elif self.leaving_out is not None:
             _leave_out(self.leaving_out, partition.topic.name, found)
+        return found
+
+    def _take_from_near(self, near: Near, partition: Partition, wanted: Wanted, left: int) -> Fetched:
+        """Of a partition that another node leads. Raises BrokerError."""
+        found = near.found(partition, wanted, min(wanted.max_bytes, left), nothing_yet=self.size == 0)
+        if found.diverging is not None:
+            self.failed = True
+        if found.size:
+            self._given.append((partition.topic, found))
+            if self.leaving_out is not None:
+                _leave_out(self.leaving_out, partition.topic.name, found)
         return found
 
     def _refused(self, index: int, error_code: int) -> Fetched:
@@ -270,12 +294,20 @@ def _leave_out(leaving_out: LeavingOut, topic: str, found: Fetched) -> None:
     found.size = sum(map(len, found.records))
 
 
-def _divergence(core: Core, partition: Partition, wanted: Wanted) -> tuple[int, int] | None:
-    """Where the reader's history leaves ours, for one who says how far it has read and in which epoch."""
-    epoch, end_offset = end_of_epoch(core, partition, wanted.last_epoch)
-    if epoch < wanted.last_epoch or end_offset < wanted.offset:
-        return epoch, end_offset
-    return None
+def complete(deferred: Deferred, reading: Reading) -> None:
+    """Read anew, and answer with what there is."""
+    try:
+        reading.read()
+        answer = reading.answer()
+    except Exception:
+        # A programmer's error. It must not reach who woke us: others are still to be woken.
+        log.exception("event=request_failed api=Fetch")
+        deferred.complete(Close("a parked fetch failed"))
+        return
+    if isinstance(answer, Deferred):
+        answer.then(deferred.complete)
+    else:
+        deferred.complete(answer)
 
 
 def _spoil(found: Fetched, error: BaseException) -> None:

@@ -54,6 +54,13 @@ def check_leader_epoch(core: Core, partition: Partition, epoch: int) -> None:
         raise BrokerError(Fault.FENCED_LEADER_EPOCH if epoch < present else Fault.UNKNOWN_LEADER_EPOCH)
 
 
+def divergence(core: Core, partition: Partition, last_epoch: int, offset: int) -> tuple[int, int] | None:
+    """Where the history of a reader, who has read up to this offset and in this epoch, leaves ours; None: it does not
+    (KIP-595)."""
+    epoch, end_offset = end_of_epoch(core, partition, last_epoch)
+    return (epoch, end_offset) if epoch < last_epoch or end_offset < offset else None
+
+
 def epoch_at(partition: Partition, offset: int) -> int:
     """The leader epoch of the record at that offset; -1 if the partition never had one."""
     index = bisect_right(partition.epochs, offset, key=lambda begun: begun[1])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from halfmoon.adapters.kafka.errors import MalformedRequest, code
 from halfmoon.adapters.kafka.fetch_codec import Buffer, encode, parse_in_slices
 from halfmoon.adapters.kafka.fetch_reading import Reading
+from halfmoon.adapters.kafka.near_fetch import Gathering, near_of
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.tcp.steps import run_steps
 from halfmoon.errors import Fault
@@ -34,12 +35,14 @@ FULL_FETCH_EPOCHS: Final[tuple[int, ...]] = (0, -1)
 class WideFetch(Deferred):
     """The answer to one."""
 
-    __slots__ = ("_ctx", "_held", "_in_a_hurry", "_reading")
+    __slots__ = ("_ctx", "_gathering", "_held", "_in_a_hurry", "_reading")
 
     def __init__(self, ctx: Context, body: bytes) -> None:
         super().__init__()
         self._ctx = ctx
         self._held: Held | None = None
+        self._gathering: Gathering | None = None
+        """What is asked elsewhere."""
         self._in_a_hurry = False
         self._reading: Reading | None = None
         self.hurry = self._hurried
@@ -61,7 +64,14 @@ class WideFetch(Deferred):
             return encode([], ctx.api_version, request.read_committed, code(Fault.FETCH_SESSION_ID_NOT_FOUND))
         ctx.limit_fetch(request)
         reading = self._reading = Reading(ctx, request)
+        near = near_of(reading) if request.rack else None
         yield from reading.read_in_slices()
+        if near is not None and near.asked:
+            self._gathering = Gathering(reading, near, lambda: self._run(self._again(reading)))
+            self._gathering.begin()
+            if self._in_a_hurry:
+                self._gathering.hurry()
+            return None
         if self._is_over(reading):
             return (yield from reading.answer_in_slices())
         held = self._park(reading)
@@ -92,6 +102,8 @@ class WideFetch(Deferred):
 
     def _hurried(self) -> None:
         self._in_a_hurry = True
+        if self._gathering is not None:
+            self._gathering.hurry()
         if self._held is not None and self._ctx.core.hold.release(self._held):
             self._wake()
 
@@ -105,11 +117,11 @@ class WideFetch(Deferred):
     def _answered(self, answer: list[Buffer] | None) -> None:
         if answer is not None:
             # Whatever still points at this: what was loaded must not wait for a garbage collection.
-            self.hurry = self._reading = None
+            self.hurry = self._reading = self._gathering = None
             self.complete(answer)
 
     def _failed(self, error: Exception) -> None:
-        self.hurry = self._reading = None
+        self.hurry = self._reading = self._gathering = None
         if self._held is not None:
             self._ctx.core.hold.release(self._held)
             self._held = None

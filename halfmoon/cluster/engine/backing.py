@@ -16,6 +16,7 @@ from halfmoon.cluster.engine.database import Contents, DatabaseUnavailableError,
 from halfmoon.cluster.engine.objects import ObjectExistsError, ObjectMissingError, ObjectStore, StoreUnavailableError
 from halfmoon.cluster.engine.piece_list import PieceList
 from halfmoon.cluster.engine.pieces import IN_DATABASE, Head, Piece, check_whole
+from halfmoon.cluster.engine.trying import FIRST_PAUSE_S, TRIES, try_again
 from halfmoon.core.crc import crc32c
 from halfmoon.errors import LeaseLostError
 
@@ -23,8 +24,6 @@ T = TypeVar("T")
 
 PARALLEL: Final = 16
 """Requests to the store for one read."""
-TRIES: Final = 5
-FIRST_PAUSE_S: Final = 0.05
 
 
 class Backing:
@@ -147,11 +146,11 @@ class Backing:
         """Bytes [low, high) of its frames."""
         if piece.key != IN_DATABASE:
             try:
-                data = await self._insist(lambda: self._store.get(piece.key, piece.at + low, piece.at + high))
+                data = await try_again(lambda: self._store.get(piece.key, piece.at + low, piece.at + high))
             except ObjectMissingError:
                 return await self._part_of_successors(piece, low, high)
         else:
-            rows = await self._insist(lambda: self._database.frames(self.shard, piece.start, piece.end))
+            rows = await try_again(lambda: self._database.frames(self.shard, piece.start, piece.end))
             if [row for row, _ in rows] != [piece._replace(key=IN_DATABASE, at=0)]:
                 return await self._part_of_successors(piece, low, high)
             data = rows[0][1][low:high]
@@ -171,16 +170,6 @@ class Backing:
             found += await self._part(one, begin - one.start, end - one.start)
         return found
 
-    async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
-        pause_s = FIRST_PAUSE_S
-        for _ in range(TRIES - 1):
-            try:
-                return await call()
-            except (StoreUnavailableError, DatabaseUnavailableError):
-                await asyncio.sleep(pause_s)
-                pause_s *= 2
-        return await call()
-
     # -- what is beside the log; in a thread -----------------------------------------------------------------------
 
     def file(self, path: str) -> bytes:
@@ -188,7 +177,7 @@ class Backing:
         return self.wait(lambda: self.load_file(self.files[path]))
 
     async def load_file(self, file: SideFile) -> bytes:
-        data = await self._insist(lambda: self._store.get(file.key, 0, file.size))
+        data = await try_again(lambda: self._store.get(file.key, 0, file.size))
         if len(data) != file.size or crc32c(data) != file.crc:
             raise OSError(f"shard {self.shard}: {file.path} is damaged in object {file.key}")
         return data
@@ -199,9 +188,9 @@ class Backing:
 
         async def put() -> bool:
             try:
-                await self._insist(lambda: self._store.put(file.key, data))
+                await try_again(lambda: self._store.put(file.key, data))
             except ObjectExistsError:  # by a try whose answer was lost
-                if await self._insist(lambda: self._store.size(file.key)) != file.size:
+                if await try_again(lambda: self._store.size(file.key)) != file.size:
                     raise OSError(f"object {file.key} is there, and is another one") from None
             return await self._noted(file)
 
@@ -217,19 +206,19 @@ class Backing:
             except DatabaseUnavailableError:
                 await asyncio.sleep(pause_s)
                 pause_s *= 2
-                if file in (await self._insist(lambda: self._database.contents(self.shard))).files:
+                if file in (await try_again(lambda: self._database.contents(self.shard))).files:
                     return True
         raise DatabaseUnavailableError(f"{file.path} could not be noted")
 
     def remove_files(self, paths: Sequence[str]) -> None:
         """Raises OSError; LeaseLostError."""
-        if not self.wait(lambda: self._insist(lambda: self._database.remove_files(self.shard, self.epoch, paths))):
+        if not self.wait(lambda: try_again(lambda: self._database.remove_files(self.shard, self.epoch, paths))):
             raise LeaseLostError(f"shard {self.shard} has another epoch than {self.epoch}")
         for path in paths:
             self.files.pop(path, None)
 
     def drop(self, before: int) -> None:
         """Pieces that end at or before this position are not needed any more. Raises OSError; LeaseLostError."""
-        if not self.wait(lambda: self._insist(lambda: self._database.drop(self.shard, self.epoch, before))):
+        if not self.wait(lambda: try_again(lambda: self._database.drop(self.shard, self.epoch, before))):
             raise LeaseLostError(f"shard {self.shard} has another epoch than {self.epoch}")
         self.call_in_loop(lambda: self.pieces.drop(before))

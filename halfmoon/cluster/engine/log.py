@@ -7,7 +7,7 @@ this epoch from a segment of their own on: so each segment was written by one no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Final, NamedTuple
 
@@ -17,12 +17,15 @@ from halfmoon.cluster.engine.committing import Taken
 from halfmoon.cluster.engine.database import Commit
 from halfmoon.cluster.engine.piece_list import PieceList
 from halfmoon.cluster.engine.pieces import Piece
+from halfmoon.core import clean_files
 from halfmoon.core.crc import crc32c
 from halfmoon.core.storage.bounds import Floor, Noted
 from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.log_files import FOLDER, Retired, segment_path
 from halfmoon.core.storage.segment import Removed, Segment
+from halfmoon.core.storage.storage import Place
 from halfmoon.errors import StartError
+from halfmoon.schema.snapshot import CLEAN_BASE
 
 CHECKPOINT_AFTER_MS: Final = 300_000
 """Whoever takes the shard over fetches what was written since, which may be 1,500 pieces in that time."""
@@ -162,6 +165,30 @@ class ShardLog(CommitLog):
             frames.append(data)
             begin = stop
         return pieces, frames
+
+    def pieces_of(self, places: Sequence[Place]) -> tuple[int, list[Piece]]:
+        """How many of these places of batches are committed, from the first on, and what has them; a clean file is one
+        piece. Raises BrokerError(OFFSET_OUT_OF_RANGE) where one was dropped."""
+        found: list[Piece] = []
+        start = end = -1
+        for at, (position, _) in enumerate(places):
+            if start <= position < end:
+                continue
+            piece = self._clean_file(position) if position >= CLEAN_BASE else self._piece(position)
+            if piece is None:
+                return at, found
+            start, end = piece.start, piece.end
+            found.append(piece)
+        return len(places), found
+
+    def _piece(self, position: int) -> Piece | None:
+        found = self.backing.pieces.between(position, position + 1)
+        return found[0] if found and found[0].start <= position < found[0].end else None
+
+    def _clean_file(self, position: int) -> Piece | None:
+        start = self.segment_at(position).start
+        file = self.backing.files.get(clean_files.data_path(start))
+        return None if file is None else Piece(start, start + file.size, file.crc, start, file.key)
 
     def sync_job(self) -> ShardCommit | None:
         self._unsynced.clear()

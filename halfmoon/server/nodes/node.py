@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
+from halfmoon.adapters.kafka.nearby import Nearby
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.membership import Membership
 from halfmoon.cluster.engine.pieces import Durability
+from halfmoon.cluster.engine.placed import PlacedReads
 from halfmoon.cluster.messages import Done, ShardGiven
 from halfmoon.cluster.placement import Layout
 from halfmoon.core.storage.files import OsFileSystem
@@ -23,7 +25,9 @@ from halfmoon.server.nodes.database_clock import DatabaseClock
 from halfmoon.server.nodes.engine import Engine
 from halfmoon.server.nodes.engines import Engines
 from halfmoon.server.nodes.holding import HeldShards
+from halfmoon.server.nodes.nearby import NearbyReads
 from halfmoon.server.nodes.node_place import NodePlace
+from halfmoon.server.nodes.places import Places
 from halfmoon.server.running import undo
 from halfmoon.server.workers.worker import Worker
 
@@ -54,6 +58,7 @@ class ClusterNode:
     member: Membership
     held: HeldShards
     place: NodePlace
+    placed: PlacedReads
 
     def __init__(
         self,
@@ -118,10 +123,24 @@ class ClusterNode:
         )
         member.on_nodes = self._nodes
         worker.answer_also({ShardGiven: self._given_a_shard})
+        self._serve_nearby(engines)
         engine.start()
         on_stop(self._leave)
         await member.start()
         await self._first_shards()
+
+    def _serve_nearby(self, engines: Engines) -> None:
+        """Consumers of this node's rack are served what others lead, and others are told what this one does."""
+        worker, place, settings = self.worker, self.place, self._settings.cluster
+        front = worker.shards.front
+        places = Places(front, place.logs, place.confirm, asyncio.get_running_loop().time)
+        worker.answer_also(places.answers())
+        self.placed = PlacedReads(engines.database, engines.store, settings.read_cache_bytes)
+        reads = NearbyReads(
+            place.me, worker.shards.owners, worker.links, place.rack_of, places.is_spared, self.placed,
+            front.fetch_buffers,
+        )  # fmt: skip
+        worker.answering.add(Nearby(settings.rack, reads))
 
     async def _layout(self) -> Layout:
         """Raises StartError."""

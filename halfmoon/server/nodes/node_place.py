@@ -10,6 +10,7 @@ import asyncio
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,6 +102,11 @@ class NodePlace:
     def members(self) -> Mapping[int, OtherNode]:
         return self._of_node
 
+    def rack_of(self, node: int) -> str | None:
+        """None: it has not said, or nobody knows of it."""
+        found = self._of_node.get(node)
+        return None if found is None else found.rack
+
     def owns(self, shard: int) -> bool:
         return shard < self.shards
 
@@ -188,7 +194,7 @@ class NodePlace:
             folder = await asyncio.to_thread(_emptied, self.folder / OWN)
             own = OsFileSystem(folder)
             own.held_back.hold(HELD_BACK)
-            return ShardFiles(own, LocalStorage, folder, True, _nothing)
+            return ShardFiles(own, partial(LocalStorage, memory=self._memory), folder, True, _nothing)
         backing = self._backings.pop(shard)
         folder = await asyncio.to_thread(_emptied, self.folder / CACHE / f"shard-{shard:02}")
         files = CachedFiles(OsFileSystem(folder), backing)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from halfmoon.cluster.messages import CatalogChanged, Done
 from halfmoon.cluster.store import CatalogUnavailableError
 from halfmoon.errors import BrokerError, Fault
-from halfmoon.server.workers.tasks import failed, soon
+from halfmoon.server.workers.tasks import failed, resolve, soon
 
 if TYPE_CHECKING:
     from halfmoon.cluster.asking import Told
@@ -78,7 +78,7 @@ class CatalogNews:
     def connected(self, process: int) -> None:
         """A process is: it may have missed something."""
         missed = self._missed.pop(process, None)
-        told = _nobody if missed is None else partial(_resolve, missed)
+        told = _nobody if missed is None else partial(resolve, missed)
         self._links.ask_process(process, CatalogChanged(self._shared.version), told)
 
     def heard(self, question: CatalogChanged, told: Told) -> None:
@@ -120,7 +120,7 @@ class CatalogNews:
         for process, is_up in self._links.others().items():
             if is_up:
                 future: asyncio.Future[object] = loop.create_future()
-                self._links.ask_process(process, CatalogChanged(version), partial(_resolve, future))
+                self._links.ask_process(process, CatalogChanged(version), partial(resolve, future))
             else:
                 future = self._missed.setdefault(process, loop.create_future())
             waiting.append(future)
@@ -145,11 +145,6 @@ class ChangedInTime:
         if deadline_ms is not None and deadline_ms <= mono_ms:
             self._not_before_ms = mono_ms + AGAIN_MS
             soon(self._driver.change(lambda: self._timers.expire(mono_ms)))
-
-
-def _resolve(future: asyncio.Future[object], answer: object) -> None:
-    if not future.done():
-        future.set_result(answer)
 
 
 def _nobody(_answer: object) -> None: ...

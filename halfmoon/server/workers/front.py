@@ -295,6 +295,9 @@ class Front:
     def read(self, partition: Partition, offset: int, max_bytes: int, **more: Any) -> Read:
         return self.kernel_of(partition).read(partition, offset, max_bytes, **more)
 
+    def places(self, partition: Partition, offset: int, max_bytes: int, **more: Any) -> Sequence[Place]:
+        return self.kernel_of(partition).places(partition, offset, max_bytes, **more)
+
     def read_framed(self, partition: Partition, offset: int, max_bytes: int) -> tuple[list[Place], Read]:
         return self.kernel_of(partition).read_framed(partition, offset, max_bytes)
 

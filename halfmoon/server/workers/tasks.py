@@ -31,6 +31,12 @@ def in_thread(work: Callable[[], object], then: Callable[[object, BaseException 
     asyncio.get_running_loop().run_in_executor(None, work).add_done_callback(done)
 
 
+def resolve(future: asyncio.Future[object], answer: object) -> None:
+    """As a callback that is told an answer: nobody may wait for it any more."""
+    if not future.done():
+        future.set_result(answer)
+
+
 def failed(error: BaseException) -> None:
     """A callback has raised this."""
     logger.error("event=callback_failed", exc_info=error)

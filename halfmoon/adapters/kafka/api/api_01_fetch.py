@@ -7,27 +7,26 @@ Waiting: if all partitions are well, `min_bytes` are not there and `max_wait_ms`
 hold service and answered with what there is when enough has arrived, at its deadline, or as soon as another request
 comes on its connection (`Deferred.hurry`); in that last case Kafka lets the other request wait instead.
 
-What is read, and how much of it: fetch_reading.py. Requests of very many partitions: wide_fetch.py.
+What is read, and how much of it: fetch_reading.py. Requests of very many partitions: wide_fetch.py. Readers that say
+in which rack they are: near_fetch.py.
 
 Rules: KafkaApis.handleFetchRequest, FetchManager.newContext.
 """
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.fetch_codec import encode, parse
-from halfmoon.adapters.kafka.fetch_reading import Reading
-from halfmoon.adapters.kafka.registry import Close, Context, Deferred
+from halfmoon.adapters.kafka.fetch_reading import Reading, complete
+from halfmoon.adapters.kafka.near_fetch import near_fetch, near_of
+from halfmoon.adapters.kafka.registry import Context, Deferred
 from halfmoon.adapters.kafka.wide_fetch import FULL_FETCH_EPOCHS, WIDE_BYTES, WideFetch
 from halfmoon.errors import Fault
 
 if TYPE_CHECKING:
     from halfmoon.core.hold import Held
-
-log: Final = logging.getLogger("halfmoon.kafka")
 
 
 def handle(ctx: Context, body: memoryview) -> object:
@@ -38,6 +37,10 @@ def handle(ctx: Context, body: memoryview) -> object:
         return encode([], ctx.api_version, request.read_committed, code(Fault.FETCH_SESSION_ID_NOT_FOUND))
     ctx.limit_fetch(request)
     reading = Reading(ctx, request)
+    if request.rack:
+        near = near_of(reading)
+        if near is not None and near.asked:
+            return near_fetch(reading, near)
     reading.read()
     if reading.satisfied():
         return reading.answer()
@@ -65,15 +68,4 @@ class ParkedFetch(Deferred):
     def _wake(self) -> None:
         # This object and what it is parked as point at each other; let go, so that no garbage collection is needed.
         self._held = self.hurry = None
-        try:
-            self._reading.read()
-            answer = self._reading.answer()
-        except Exception:
-            # A programmer's error. It must not reach who woke us: others are still to be woken.
-            log.exception("event=request_failed api=Fetch")
-            self.complete(Close("a parked fetch failed"))
-            return
-        if isinstance(answer, Deferred):
-            answer.then(self.complete)
-        else:
-            self.complete(answer)
+        complete(self, self._reading)

@@ -1,0 +1,192 @@
+"""What a node tells others of the partitions that it leads, so that they can serve readers of their racks: where the
+batches stand that a reader gets next, and which pieces of the log have them.
+
+A question waits here as a Fetch does (adapters/kafka/fetch_reading.py): it is answered when enough has come, when its
+time is over, or when a partition cannot be read any more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from halfmoon.adapters.kafka.lookup import check_leader_epoch, check_owner, divergence, partition_of
+from halfmoon.cluster.messages import Done, Question
+from halfmoon.cluster.reading_messages import AskPlaces, CannotRead, LookNow, Placed, PlacesFound
+from halfmoon.core.hold import Held
+from halfmoon.errors import BrokerError, Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from halfmoon.adapters.kafka.confirming import Confirm
+    from halfmoon.cluster.asking import Told
+    from halfmoon.cluster.engine.log import ShardLog
+    from halfmoon.cluster.engine.pieces import Piece
+    from halfmoon.core.catalog.topics import Partition
+    from halfmoon.server.workers.front import Front
+
+logger = logging.getLogger("halfmoon.cluster")
+
+SPARED_S: Final = 30.0
+"""So long nobody is sent to a node that could not read."""
+NOT_HERE: Final = Placed(Fault.NOT_LEADER_OR_FOLLOWER.name)
+
+
+class _Look:
+    """What there is for a question at one moment."""
+
+    def __init__(self, front: Front, logs: Mapping[int, ShardLog], asked: AskPlaces) -> None:
+        self._front = front
+        self._logs = logs
+        self._asked = asked
+        self.rows: list[Placed] = []
+        self.size = 0
+        self.is_over = False
+        """There is nothing to wait for."""
+        self.partitions: list[tuple[Partition, int, int]] = []
+        """(partition, offset, most bytes) of those that can be waited for."""
+        self._pieces: dict[tuple[int, int], Piece] = {}
+        """By shard and start."""
+        for row in asked.rows:
+            try:
+                self.rows.append(self._placed(*row))
+            except BrokerError as error:
+                self.is_over = True
+                self.rows.append(Placed(error.fault.name))
+        self.is_over = self.is_over or self.size >= asked.min_bytes
+
+    def _placed(
+        self, number: int, index: int, offset: int, leader_epoch: int, last_epoch: int, max_bytes: int
+    ) -> Placed:
+        """Raises BrokerError."""
+        front, committed = self._front, self._asked.committed
+        topic = front.catalog.by_number.get(number)
+        partition = partition_of(topic, index)
+        check_owner(front, partition)
+        check_leader_epoch(front, partition, leader_epoch)
+        ends = partition.high_watermark, partition.stable_offset, partition.start_offset
+        if last_epoch >= 0:
+            diverging = divergence(front, partition, last_epoch, offset)
+            if diverging is not None:
+                self.is_over = True
+                return Placed("", *ends, diverging)
+        most = max(0, min(max_bytes, self._asked.max_bytes - self.size))
+        places = front.places(partition, offset, most, min_one=self.size == 0, committed=committed)
+        shard = front.shard_of(partition.topic, index)
+        count, pieces = self._logs[shard].pieces_of(places)
+        places = places[:count]
+        size = sum(length for _, length in places)
+        self.size += size
+        self._pieces.update(((shard, piece.start), piece) for piece in pieces)
+        self.partitions.append((partition, offset, max_bytes))
+        aborted = front.aborted_in(partition, offset, size) if committed else ()
+        return Placed(
+            "",
+            *ends,
+            None,
+            shard,
+            list(places),
+            [(each.producer_id, each.first_offset, each.last_offset) for each in aborted],
+        )
+
+    def answer(self) -> PlacesFound:
+        return PlacesFound(
+            self.rows,
+            [
+                (shard, piece.start, piece.end, piece.crc, piece.segment, piece.key, piece.at)
+                for (shard, _), piece in self._pieces.items()
+            ],
+        )
+
+
+class Places:
+    """Of one node. In its loop."""
+
+    def __init__(
+        self, front: Front, logs: Mapping[int, ShardLog], confirm: Confirm, now_s: Callable[[], float]
+    ) -> None:
+        """`logs`: by shard, of those that are open here. `confirm`: as of adapters/kafka/shards.Homes."""
+        self._front = front
+        self._logs = logs
+        self._confirm = confirm
+        self._now_s = now_s
+        self._waiting: dict[tuple[int, int], Held] = {}
+        """By process and reader."""
+        self._spared: dict[int, float] = {}
+        """Process → until when nobody is sent there."""
+
+    def answers(self) -> dict[type[Question], Callable[[Any, Told], None]]:
+        return {AskPlaces: self._asked, LookNow: self._look_now, CannotRead: self._cannot_read}
+
+    def is_spared(self, process: int) -> bool:
+        """Whether it has said lately that it cannot read."""
+        until_s = self._spared.get(process)
+        if until_s is None:
+            return False
+        if until_s > self._now_s():
+            return True
+        del self._spared[process]
+        return False
+
+    def _asked(self, asked: AskPlaces, told: Told) -> None:
+        look = _Look(self._front, self._logs, asked)
+        if look.is_over or asked.wait_ms <= 0 or not look.partitions:
+            self._tell(look, told)
+            return
+        front, key = self._front, (asked.process, asked.reader)
+        mono_ms = front.clock.mono_ms()
+
+        def wake() -> None:
+            self._waiting.pop(key, None)
+            self._tell(_Look(front, self._logs, asked), told)
+
+        def enough() -> bool:
+            available = 0
+            for partition, offset, most in look.partitions:
+                available += front.bytes_available(partition, offset, most, committed=asked.committed)
+                if available >= asked.min_bytes:
+                    return True
+            return False
+
+        held = self._waiting[key] = Held(
+            [partition for partition, _, _ in look.partitions],
+            asked.min_bytes - look.size,
+            mono_ms + asked.wait_ms,
+            self,
+            wake,
+            _is_readable if asked.committed else None,
+            enough,
+        )
+        front.hold.park(held, mono_ms)
+
+    def _look_now(self, asked: LookNow, told: Told) -> None:
+        held = self._waiting.get((asked.process, asked.reader))
+        if held is not None:
+            self._front.hold.wake(held)
+        told(Done())
+
+    def _cannot_read(self, asked: CannotRead, told: Told) -> None:
+        self._spared[asked.process] = self._now_s() + SPARED_S
+        logger.warning("event=node_cannot_read process=%d spared_s=%g", asked.process, SPARED_S)
+        told(Done())
+
+    def _tell(self, look: _Look, told: Told) -> None:
+        """A reader that is told that its offset is out of range begins elsewhere: that must be true now."""
+        out = Fault.OFFSET_OUT_OF_RANGE.name
+        if all(row.fault != out for row in look.rows):
+            told(look.answer())
+            return
+
+        def confirmed(certain: bool) -> None:
+            if not certain:
+                look.rows[:] = [NOT_HERE if row.fault == out else row for row in look.rows]
+            told(look.answer())
+
+        self._confirm(confirmed)
+
+
+def _is_readable(partition: Partition, _arrival: object) -> bool:
+    """As of fetch_reading.Reading."""
+    return partition.transactions is None or partition.stable_offset == partition.high_watermark
