@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,11 @@ class World(Asking):
 
     async def stop(self, number: int) -> None:
         await self.nodes.pop(number).stop()
+
+    async def stop_all(self) -> None:
+        async with AsyncExitStack() as stack:  # each is stopped, also where another one cannot be
+            for number in list(self.nodes):
+                stack.push_async_callback(self.stop, number)
 
     def cut_off(self, number: int) -> None:
         """It reaches neither the database nor the store any more; its process goes on."""
@@ -156,8 +161,7 @@ async def stopped(world: World) -> AsyncIterator[World]:
     try:
         yield world
     finally:
-        for number in list(world.nodes):
-            await world.stop(number)
+        await world.stop_all()
     assert not world.lost
 
 

@@ -96,7 +96,8 @@ def test_a_fetch_that_waits_is_woken_by_the_leader(run: Any) -> None:
             for index, (leader, _) in places.items():
                 offsets = dict.fromkeys(places, 0)
                 for each in offsets:
-                    offsets[each] = (await fetch(world, places[each][0], "t", each, 0, rack=RACK_OF[places[each][0]])).high_watermark
+                    leader = places[each][0]
+                    offsets[each] = (await fetch(world, leader, "t", each, 0, rack=RACK_OF[leader])).high_watermark
                 waiting = asyncio.ensure_future(fetch_all(world, number, "t", offsets, rack=rack, wait_ms=60_000))
                 await world.until(lambda: sum(len(node.worker.shards.hold) for node in world.nodes.values()) > 0)
                 assert await world.produce(leader, "t", index, b"new") == NONE

@@ -40,6 +40,20 @@ def run(tmp_path: Path) -> Callable[..., None]:
     return play
 
 
+def hold_hand_over(database: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+    """Of a node: it closes a shard to hand it over (the first event), and does so after the second one."""
+    closed, go_on = asyncio.Event(), asyncio.Event()
+    hand_over = database.hand_over
+
+    async def slowly(*given: Any) -> Any:
+        closed.set()
+        await go_on.wait()
+        return await hand_over(*given)
+
+    monkeypatch.setattr(database, "hand_over", slowly)
+    return closed, go_on
+
+
 def test_one_node_has_all_shards_and_serves_them(run: Any) -> None:
     async def story(world: World) -> None:
         await world.shared_out()
@@ -303,15 +317,7 @@ def test_a_shard_that_moves_has_a_leader_all_the_time(run: Any, monkeypatch: pyt
         index = next(at for at, (node, _) in (await world.leaders(1, "t")).items() if node == 1)
         shared = world.nodes[1].worker.shards.shared
         shard = shared.placements[shared.catalog.by_name["t"].number][index]
-        database, closed, go_on = world.engines[1].database, asyncio.Event(), asyncio.Event()
-        hand_over = database.hand_over
-
-        async def slowly(*given: Any) -> Any:
-            closed.set()
-            await go_on.wait()
-            return await hand_over(*given)
-
-        monkeypatch.setattr(database, "hand_over", slowly)
+        closed, go_on = hold_hand_over(world.engines[1].database, monkeypatch)
         assert await world.database.want(shard, 2)
         await closed.wait()
         assert (await world.leaders(1, "t"))[index][0] == 2
@@ -404,7 +410,9 @@ def test_users_and_rules_are_the_same_at_all_nodes(tmp_path: Path) -> None:
         runner.run(run())
 
 
-def test_a_node_that_was_paused_while_it_gave_a_shard_away_does_not_want_it_back(run: Any) -> None:
+def test_a_node_that_was_paused_while_it_gave_a_shard_away_does_not_want_it_back(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def story(world: World) -> None:
         await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
         assert await world.create("t", 4) == NONE
@@ -412,14 +420,14 @@ def test_a_node_that_was_paused_while_it_gave_a_shard_away_does_not_want_it_back
         moving = world.holders()[2][0]
         held, database = world.nodes[2].held, world.engines[2].database
         (head,) = (head for head in await world.database.heads() if head.shard == moving)
-        database.pause_s = lambda: 0.5  # its hand-over is on the way while the others take what it has
+        closed, go_on = hold_hand_over(database, monkeypatch)  # it is on the way while the others take what it has
         giving = asyncio.ensure_future(held.give(Move(head, world.nodes[1].member.incarnation)))
-        await world.until(lambda: moving not in world.holders()[2])
+        await closed.wait()
         await world.database.leave(world.nodes[2].member.incarnation)
         taken = await world.database.take(moving, head.epoch, world.nodes[1].member.incarnation)
         assert taken is not None
+        go_on.set()
         await giving
-        database.pause_s = lambda: 0.001
         await world.until(lambda: moving in world.holders()[1])
         assert moving not in world.holders()[2]
         await world.shared_out()
