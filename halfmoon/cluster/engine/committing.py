@@ -96,13 +96,29 @@ class RowCommitter:
         self._waiting: dict[int, Source] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._scheduled = False
+        self._held = self._hurried = False
         self._closed = False
         self.statements = 0
         """So many were committed."""
 
+    @property
+    def held(self) -> bool:
+        """Nothing is begun as long as this is set, but for who is in a hurry."""
+        return self._held
+
+    @held.setter
+    def held(self, held: bool) -> None:
+        if held != self._held:
+            log.warning("event=rows_held held=%s", held)
+            self._held = held
+            self._begin_soon()
+
     def wants(self, source: Source) -> None:
         self._waiting[source.shard] = source
-        if not self._scheduled and len(self._tasks) < ROW_STATEMENTS:
+        self._begin_soon()
+
+    def _begin_soon(self) -> None:
+        if self._waiting and not self._scheduled and not self._held and len(self._tasks) < ROW_STATEMENTS:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._begin)  # others of this round come along
 
@@ -110,12 +126,15 @@ class RowCommitter:
         pass
 
     def hurry(self) -> None:
-        pass
+        if self._waiting and self._held:
+            self._hurried = True
+            asyncio.get_running_loop().call_soon(self._begin)
 
     def _begin(self) -> None:
         self._scheduled = False
-        if not self._waiting or self._closed:
+        if not self._waiting or self._closed or (self._held and not self._hurried):
             return
+        self._hurried = False
         ended = _Ended(self._waiting, lambda: self._closed)
         self._waiting = {}
         _run(self._commit(ended), ended, self._tasks, self._begin)

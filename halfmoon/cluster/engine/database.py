@@ -80,6 +80,8 @@ class Node(NamedTuple):
     """Where clients reach it, as its own program has written it."""
     format: int = 1
     """Of the tables that its program knows."""
+    stores: bool = True
+    """It reaches the object store."""
 
 
 class LogDatabase(Protocol):
@@ -172,6 +174,10 @@ class LogDatabase(Protocol):
     async def begun_anew(self, shard: int, epoch: int) -> bool:
         """The owner has done what is to be done in a log that was brought back (`Head.restored`). False: the epoch is
         another one."""
+        ...
+
+    async def can_store(self, incarnation: int, stores: bool) -> None:
+        """The node says whether it reaches the object store."""
         ...
 
     async def leave(self, incarnation: int) -> None:

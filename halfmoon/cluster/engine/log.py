@@ -17,18 +17,23 @@ from halfmoon.cluster.engine.committing import Taken
 from halfmoon.cluster.engine.database import Commit
 from halfmoon.cluster.engine.piece_list import PieceList
 from halfmoon.cluster.engine.pieces import Piece
+from halfmoon.config.units import readable_size
 from halfmoon.core import clean_files
 from halfmoon.core.crc import crc32c
 from halfmoon.core.storage.bounds import Floor, Noted
 from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.log_files import FOLDER, Retired, segment_path
-from halfmoon.core.storage.segment import Removed, Segment
+from halfmoon.core.storage.segment import Removed, Segment, Sync
 from halfmoon.core.storage.storage import Place
 from halfmoon.errors import StartError
 from halfmoon.schema.snapshot import CLEAN_BASE
 
 CHECKPOINT_AFTER_MS: Final = 300_000
 """Whoever takes the shard over fetches what was written since, which may be 1,500 pieces in that time."""
+
+
+MOST_WAITING_BYTES = 64 << 20
+"""Of a shard. It takes no more then: producers are to hear that something is wrong, and try again."""
 
 
 class ShardCommit:
@@ -152,6 +157,25 @@ class ShardLog(CommitLog):
         before = self.written
         super().write()
         self.backing.written(self.written - before)
+        if self._is_behind():
+            self.low_disk = True
+
+    def finish_sync(self, job: Sync, error: OSError | None) -> None:
+        super().finish_sync(job, error)
+        if self.low_disk and self.has_room():
+            self.low_disk = False
+
+    def _is_behind(self) -> bool:
+        return self.written - self.flushed > MOST_WAITING_BYTES
+
+    def has_room(self, length: int = 0) -> bool:
+        return not self._is_behind() and super().has_room(length)
+
+    def low_disk_reason(self) -> str:
+        if not self._is_behind():
+            return super().low_disk_reason()
+        waiting = readable_size(self.written - self.flushed)
+        return f"shard {self.backing.shard}: {waiting} wait for the object store or the database"
 
     def between(self, begin: int, end: int) -> tuple[list[Piece], list[memoryview]]:
         """What was written there: a piece of each segment, and its bytes."""

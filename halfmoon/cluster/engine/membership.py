@@ -59,6 +59,9 @@ class Membership:
         self._who = number, host, port, rack, doors
         self.on_nodes: Callable[[Sequence[Node]], None] | None = None
         """Told of all nodes, with each look."""
+        self.reaches_store: Callable[[], bool] = lambda: True
+        self.stores = True
+        """As the others are told."""
         self.incarnation = 0
         """0: not registered yet."""
         self.nodes: Sequence[Node] = ()
@@ -123,6 +126,10 @@ class Membership:
         for shard, epoch in before.items():
             if self._owned.get(shard) == epoch and (shard not in found or found[shard].epoch != epoch):
                 self._lose(shard)
+        if self.reaches_store() != self.stores:
+            await self._database.can_store(self.incarnation, not self.stores)
+            self.stores = not self.stores
+            log.warning("event=store_reached reached=%s", self.stores)
         for head in heads:  # by a take of unknown outcome, or given by another node
             self._own(head)
 

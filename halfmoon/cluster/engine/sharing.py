@@ -1,7 +1,8 @@
 """Which shards a node takes, and which it gives away: pure decisions over what the database says.
 
 Shards of either durability are shared evenly by themselves. All nodes decide over the same rows and at about the same
-time; where two want one shard, its epoch lets one of them have it.
+time; where two want one shard, its epoch lets one of them have it. A node that does not reach the object store is taken
+for one that is drained, as long as another one does.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class Move(NamedTuple):
 
 def to_take(heads: Sequence[Head], nodes: Sequence[Node], me: int) -> list[Head]:
     """Shards whose owners are dead, as many as make this node no fuller than the others would be."""
+    nodes = _as_useful(nodes)
     alive = {node.incarnation for node in nodes if node.alive and not node.draining}
     if me not in alive:
         return []
@@ -42,6 +44,7 @@ def to_take(heads: Sequence[Head], nodes: Sequence[Node], me: int) -> list[Head]
 
 def in_turn(nodes: Sequence[Node], me: int) -> Iterator[int]:
     """The living nodes but this one, again and again; none where there is none."""
+    nodes = _as_useful(nodes)
     others = [node.incarnation for node in nodes if node.alive and not node.draining and node.incarnation != me]
     return cycle(others)
 
@@ -49,6 +52,7 @@ def in_turn(nodes: Sequence[Node], me: int) -> Iterator[int]:
 def to_give(heads: Sequence[Head], nodes: Sequence[Node], me: int) -> Move | None:
     """A shard of this node that another one is to have: one that somebody wants there, all of them where this node is
     drained, else one where it has two more than another."""
+    nodes = _as_useful(nodes)
     mine = next((node for node in nodes if node.incarnation == me), None)
     others = [node.incarnation for node in nodes if node.alive and not node.draining and node.incarnation != me]
     if mine is None or not others:
@@ -65,3 +69,9 @@ def to_give(heads: Sequence[Head], nodes: Sequence[Node], me: int) -> Move | Non
         if own and (mine.draining or len(own) >= loads[least] + 2):
             return Move(own[-1], least)
     return None
+
+
+def _as_useful(nodes: Sequence[Node]) -> Sequence[Node]:
+    if not any(node.alive and not node.draining and node.stores for node in nodes):
+        return nodes
+    return [node._replace(draining=node.draining or not node.stores) for node in nodes]

@@ -194,6 +194,9 @@ class PostgresLogs:
     async def begun_anew(self, shard: int, epoch: int) -> bool:
         return bool(await self._fetch(statements.BEGUN_ANEW, shard, epoch))
 
+    async def can_store(self, incarnation: int, stores: bool) -> None:
+        await self._fetch(statements.CAN_STORE, incarnation, stores)
+
     async def leave(self, incarnation: int) -> None:
         await self._fetch(statements.LEAVE, incarnation)
 

@@ -108,7 +108,8 @@ ALIVE: Final = f"""(
 )"""
 """A new node has not taken its lock yet; after a restart of the database nobody has. Neither is a death."""
 NODES: Final = (
-    f"select incarnation, number, host, port, rack, {ALIVE}, draining, doors, format from node order by incarnation"
+    f"select incarnation, number, host, port, rack, {ALIVE}, draining, doors, format, stores from node "
+    "order by incarnation"
 )
 TAKE: Final = f"""
 update shard set owner = $3, epoch = epoch + 1 where shard = $1 and epoch = $2
@@ -119,6 +120,7 @@ HAND_OVER: Final = f"""
 update shard set owner = $3, epoch = epoch + 1, wanted = null where shard = $1 and epoch = $2
 and exists (select from node where incarnation = $3 and {ALIVE})
 returning {_HEAD}"""
+CAN_STORE: Final = "update node set stores = $2 where incarnation = $1"
 NOW_MS: Final = "select (extract(epoch from clock_timestamp()) * 1000)::bigint"
 BEGUN_ANEW: Final = "update shard set restored = false where shard = $1 and epoch = $2 returning shard"
 LEAVE: Final = "update node set lease_until = clock_timestamp() where incarnation = $1"

@@ -18,9 +18,11 @@ from halfmoon.cluster.engine.backing import Backing
 from halfmoon.cluster.engine.caching import Cache
 from halfmoon.cluster.engine.committing import Committer, ObjectCommitter, RowCommitter
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
+from halfmoon.cluster.engine.merging import rows_of
 from halfmoon.cluster.engine.moving import Mover
 from halfmoon.cluster.engine.objects import StoreUnavailableError
 from halfmoon.cluster.engine.pieces import Durability, Head
+from halfmoon.cluster.engine.store_watch import WatchedStore
 from halfmoon.cluster.engine.sweeping import Sweeper
 from halfmoon.errors import LeaseLostError
 
@@ -34,12 +36,18 @@ logger = logging.getLogger("halfmoon.cluster")
 
 MOVE_S: Final = 0.5
 """It is looked so often whether something is to be brought into objects, …"""
+LOOK_S: Final = 1.0
+"""… whether the object store is reached, …"""
+ROWS_S: Final = 1.0
+"""… how much there is in the database that is not in objects, …"""
 FORGET_S: Final = 2.0
 """… whether the cache is over its limit, …"""
 SWEEP_S: Final = 300.0
 """… whether dead objects are to be deleted, …"""
 LEFTOVERS_S: Final = 6 * 3600.0
 """… and whether leftovers are."""
+MOST_ROW_BYTES: Final = 256 << 20
+"""Where a node has so much in the database, its fast shards wait until some of it is in objects."""
 
 
 class Engine:
@@ -56,7 +64,7 @@ class Engine:
     ) -> None:
         """`hot_bytes`: of each shard, what its reader takes to be in memory."""
         self.database = database
-        self.store = store
+        self.store = store = WatchedStore(store, f"{cluster_id}/probe/{node}")
         self._prefix = f"{cluster_id}/"
         self._node = node
         self._rows = RowCommitter(database)
@@ -80,7 +88,7 @@ class Engine:
 
     def start(self) -> None:
         for step, interval_s in (
-            (self._move, MOVE_S), (self._forget, FORGET_S),
+            (self._move, MOVE_S), (self._forget, FORGET_S), (self.store.probe, LOOK_S), (self._measure_rows, ROWS_S),
             (self._delete_dead, SWEEP_S), (self._delete_leftovers, LEFTOVERS_S),
         ):  # fmt: skip
             self._tasks.append(asyncio.get_running_loop().create_task(_again_and_again(step, interval_s)))
@@ -128,6 +136,10 @@ class Engine:
     async def _move(self) -> None:
         while await self._mover.turn(self.logs()):
             pass
+
+    async def _measure_rows(self) -> None:
+        """They wait for the object store, and must not fill the database's disk."""
+        self._rows.held = sum(row.size for log in self.logs() for row in rows_of(log.pieces)) >= MOST_ROW_BYTES
 
     async def _forget(self) -> None:
         self._cache.turn(self.logs())

@@ -107,6 +107,8 @@ class HeldShards:
     async def _hand_over(self, move: Move) -> bool:
         """Close it, and have another node own it. Raises DatabaseUnavailableError."""
         shard, epoch = move.head.shard, move.head.epoch
+        if not self.member.stores:  # what is on its way to the store would be waited for
+            self._engine.abandon(shard, LeaseLostError(f"shard {shard} goes to a node that reaches the object store"))
         self._going[shard] = next((node.number for node in self.member.nodes if node.incarnation == move.to), -1)
         try:
             await self._shut(shard)

@@ -116,12 +116,13 @@ class ClusterNode:
             watch.start()
             on_stop(watch.stop)
         worker.more_warnings = clock.warnings
-        worker.more_problems = lambda: [*held.problems.values(), *watch.problems()]
+        worker.more_problems = lambda: [*held.problems.values(), *watch.problems(), *engine.store.problems()]
         told = settings.cluster.told
         member = self.member = held.member = Membership(
             engines.database, held, place.me, *told, settings.cluster.rack, msgspec.json.encode(place.doors()).decode()
         )
         member.on_nodes = self._nodes
+        member.reaches_store = lambda: engine.store.is_reached
         worker.answer_also({ShardGiven: self._given_a_shard})
         self._serve_nearby(engines)
         engine.start()

@@ -284,6 +284,10 @@ class MemoryDatabase:
             one.node = one.node._replace(draining=draining)
         return bool(found)
 
+    async def can_store(self, incarnation: int, stores: bool) -> None:
+        one = self._nodes[incarnation]
+        one.node = one.node._replace(stores=stores)
+
     async def leave(self, incarnation: int) -> None:
         self._nodes[incarnation].lease_until_s = self._now_s()
 

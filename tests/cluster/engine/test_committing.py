@@ -329,6 +329,27 @@ def test_another_object_of_the_same_name_is_never_taken_for_ours() -> None:
     run(1, play, Durability.OBJECT)
 
 
+def test_rows_that_are_held_wait_but_for_a_shard_in_a_hurry() -> None:
+    async def play(world: World) -> None:
+        logs = await world.node()
+        committer = world.committers[-1]
+        committer.held = True
+        logs[0].append(10)
+        await asyncio.sleep(1)
+        assert not logs[0].acknowledged
+        committer.hurry()
+        while not logs[0].acknowledged:
+            await asyncio.sleep(0.001)
+        logs[1].append(10)
+        await asyncio.sleep(1)
+        assert not logs[1].acknowledged
+        committer.held = False
+        while not logs[1].acknowledged:
+            await asyncio.sleep(0.001)
+
+    run(1, play, Durability.FAST)
+
+
 def test_an_object_comes_at_once_where_a_shard_is_in_a_hurry() -> None:
     async def play(world: World) -> None:
         loop = asyncio.get_running_loop()

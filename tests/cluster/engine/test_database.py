@@ -254,6 +254,18 @@ def test_nodes_are_told_with_whether_they_live(run: Any) -> None:
     run(play)
 
 
+def test_a_node_says_whether_it_reaches_the_store(run: Any) -> None:
+    async def what(database: LogDatabase) -> None:
+        one, two = await database.register(1, "a", 7, ""), await database.register(2, "b", 7, "")
+        assert [node.stores for node in await database.nodes()] == [True, True]
+        await database.can_store(two, False)
+        assert {node.incarnation: node.stores for node in await database.nodes()} == {one: True, two: False}
+        await database.can_store(two, True)
+        assert [node.stores for node in await database.nodes()] == [True, True]
+
+    run(what)
+
+
 def test_it_has_a_clock(run: Any) -> None:
     async def what(database: LogDatabase) -> None:
         before_ms = time.time_ns() // 1_000_000

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from halfmoon.cluster.engine import log as shard_log
 from halfmoon.cluster.engine.cached_files import BLOCK_BYTES
 from halfmoon.cluster.engine.caching import Cache
 from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability
 from halfmoon.core.storage.files import read_file, write_file
+from halfmoon.core.storage.frame import Kind
 from halfmoon.core.storage.storage import Storage
-from halfmoon.errors import LeaseLostError
+from halfmoon.errors import BrokerError, Fault, LeaseLostError
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.cluster.engine.one_shard import OneShard, one_shard
 from tests.core.storage.contract.engines import opened
@@ -201,6 +203,26 @@ def test_what_is_hot_or_not_committed_is_not_forgotten(shard: OneShard) -> None:
     assert log.flushed == flushed
     assert log.end > end
     assert all(each.segment.end <= flushed for each in log.cached(1))
+
+
+def test_a_log_that_is_behind_takes_no_more_batches_until_some_is_committed(
+    shard: OneShard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_log, "MOST_WAITING_BYTES", 200_000)
+    storage = taken(shard, segment_bytes=16 << 20)
+    for offset in range(3):
+        put(storage, offset, b"v" * 100_000)
+    storage.log.write()
+    with pytest.raises(BrokerError, match="wait for the object store or the database") as refused:
+        put(storage, 3)
+    assert refused.value.fault is Fault.KAFKA_STORAGE_ERROR
+    end = storage.log.end
+    storage.log.append(Kind.CONTROL, -1, -1, 0, 0, 0, 0, 0, b"control")  # what the broker says itself it may
+    assert storage.log.end > end
+    commit(storage)
+    put(storage, 3)
+    commit(storage)
+    assert storage.log.flushed == storage.log.end
 
 
 def test_a_cache_is_kept_to_its_limit_and_the_oldest_goes_first(shard: OneShard) -> None:

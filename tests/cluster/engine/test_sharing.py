@@ -1,18 +1,19 @@
 from __future__ import annotations
 
 import random
+from itertools import islice
 
 import pytest
 
 from halfmoon.cluster.engine.database import Node
 from halfmoon.cluster.engine.pieces import Durability, Head
-from halfmoon.cluster.engine.sharing import to_give, to_take
+from halfmoon.cluster.engine.sharing import in_turn, to_give, to_take
 
 FAST, OBJECT = Durability
 
 
-def node(incarnation: int, *, alive: bool = True, draining: bool = False) -> Node:
-    return Node(incarnation, incarnation, "host", 1, "", alive, draining)
+def node(incarnation: int, *, alive: bool = True, draining: bool = False, stores: bool = True) -> Node:
+    return Node(incarnation, incarnation, "host", 1, "", alive, draining, stores=stores)
 
 
 def shards(*owners: int | None) -> list[Head]:
@@ -47,6 +48,23 @@ def test_a_node_that_is_dead_or_drained_takes_nothing() -> None:
 
 def test_the_owner_that_drains_is_not_dead() -> None:
     assert to_take(shards(1), [node(1, draining=True), node(2)], 2) == []
+
+
+def test_a_node_that_does_not_reach_the_store_gives_all_to_those_that_do_and_takes_nothing() -> None:
+    cut = [node(1, stores=False), node(2), node(3, stores=False)]
+    heads = shards(1, 2, 2, None)
+    assert to_give(heads, cut, 1) == (heads[0], 2)
+    assert to_give(heads, cut, 2) is None
+    assert to_take(heads, cut, 1) == []
+    assert to_take(heads, cut, 2) == [heads[3]]
+    assert list(islice(in_turn(cut, 1), 2)) == [2, 2]
+
+
+def test_where_nobody_reaches_the_store_shards_are_shared_as_ever() -> None:
+    nodes = [node(1, stores=False), node(2, stores=False), node(3, draining=True), node(4, alive=False)]
+    heads = shards(1, 1, None)
+    assert to_take(heads, nodes, 2) == [heads[2]]
+    assert to_give(shards(1, 2), nodes, 1) is None
 
 
 def test_kinds_are_shared_by_themselves() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from halfmoon.adapters.kafka.protocol import AlterUserScramCredentialsRequest
+from halfmoon.cluster.engine import store_watch
 from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.cluster.engine.sharing import Move
 from halfmoon.errors import StartError
@@ -281,6 +282,32 @@ def test_while_the_store_is_away_fast_topics_go_on_and_the_others_wait(run: Any)
             engines.store.down = False
         assert await late == NONE
         assert await world.read("cheap", 0) == [b"late"]
+
+    run(story, 2, MIXED)
+
+
+def test_a_node_that_is_cut_off_from_the_store_gives_its_shards_to_one_that_reaches_it(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_watch, "FAILING_S", 0.5)
+    monkeypatch.setattr(store_watch, "PROBE_S", 0.1)
+
+    async def story(world: World) -> None:
+        await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
+        assert await world.create("cheap", 2, configs={"halfmoon.durability": "object"}) == NONE
+        await world.led("cheap")
+        index = next(at for at, (node, _) in (await world.leaders(1, "cheap")).items() if node == 2)
+        await world.send("cheap", index, b"before")
+        world.engines[2].store.down = True
+        late = asyncio.ensure_future(world.produce(2, "cheap", index, b"late"))
+        await world.until(lambda: world.nodes[2].worker.more_problems())
+        await world.until(lambda: world.holders() == {1: [0, 1, 2, 3], 2: []})
+        assert await late == NOT_LEADER
+        await world.send("cheap", index, b"after")
+        assert await world.read("cheap", index) == [b"before", b"after"]
+        world.engines[2].store.down = False
+        await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
+        assert await world.read("cheap", index) == [b"before", b"after"]
 
     run(story, 2, MIXED)
 

@@ -1,6 +1,8 @@
 -- Backups keep objects from being deleted; what was brought back from one begins anew; nodes say which format they know.
 
 alter table node add column format integer not null default 1;
+-- It reaches the object store.
+alter table node add column stores boolean not null default true;
 
 -- Its log was brought back to an earlier moment, and nobody has opened it since.
 alter table shard add column restored boolean not null default false;

@@ -1,0 +1,100 @@
+"""Whether a node reaches the object store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+
+from halfmoon.cluster.engine.objects import ObjectExistsError, StoreUnavailableError
+from halfmoon.cluster.engine.store_watch import FAILING_S, PROBE_S, WatchedStore
+from tests.cluster.engine.doubles import MemoryStore, unsure_store
+
+
+class World:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.inner = MemoryStore()
+        self.store = unsure_store(self.inner, random.Random(1))
+        self.watched = WatchedStore(self.store, "probe/1", lambda: self.now_s)
+        self.names = iter(range(1000))
+
+    async def put(self) -> None:
+        with contextlib.suppress(StoreUnavailableError):
+            await self.watched.put(f"o/{next(self.names)}", b"data")
+
+    def stored(self) -> set[str]:
+        return set(self.inner.objects)
+
+
+def test_a_store_that_refuses_for_a_while_is_not_reached_and_one_success_says_that_it_is() -> None:
+    async def run() -> None:
+        world = World()
+        await world.put()
+        assert world.watched.is_reached
+        world.store.down = True
+        await world.put()
+        world.now_s += FAILING_S - 1
+        await world.put()
+        assert world.watched.is_reached
+        assert world.watched.problems() == []
+        world.now_s += 1
+        assert not world.watched.is_reached
+        assert "refused" in world.watched.problems()[0]
+        world.store.down = False
+        await world.put()
+        assert world.watched.is_reached
+        assert world.watched.problems() == []
+
+    asyncio.run(run())
+
+
+def test_a_failure_among_successes_is_none() -> None:
+    async def run() -> None:
+        world = World()
+        for _ in range(10):
+            world.store.down = True
+            await world.put()
+            world.store.down = False
+            await world.put()
+            world.now_s += FAILING_S
+            assert world.watched.is_reached
+
+    asyncio.run(run())
+
+
+def test_it_is_tried_where_nothing_is_stored() -> None:
+    async def run() -> None:
+        world = World()
+        await world.watched.probe()
+        assert world.stored() == set()
+        for _ in range(3):  # the second time it is there already
+            world.now_s += PROBE_S
+            await world.watched.probe()
+        assert world.stored() == {"probe/1"}
+        world.store.down = True
+        for _ in range(int(FAILING_S / PROBE_S) + 1):
+            world.now_s += PROBE_S
+            await world.watched.probe()
+        assert not world.watched.is_reached
+        world.store.down = False
+        world.now_s += PROBE_S
+        await world.watched.probe()
+        assert world.watched.is_reached
+
+    asyncio.run(run())
+
+
+def test_a_name_that_is_taken_is_an_answer() -> None:
+    async def run() -> None:
+        world = World()
+        world.inner.objects["o/0"] = b"other"
+        world.store.down = True
+        await world.put()
+        world.now_s += FAILING_S
+        world.store.down = False
+        with contextlib.suppress(ObjectExistsError):
+            await world.watched.put("o/0", b"data")
+        assert world.watched.is_reached
+
+    asyncio.run(run())
