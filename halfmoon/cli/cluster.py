@@ -8,7 +8,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from halfmoon.cli import cluster_backup, cluster_nodes, output
+from halfmoon.cli import cluster_backup, cluster_import, cluster_nodes, output
+from halfmoon.cli.errors import CliError
 from halfmoon.cli.options import Output, OutputOption
 from halfmoon.cluster.placement import MOST_SHARDS, SHARDS
 from halfmoon.errors import StartError
@@ -26,19 +27,43 @@ for each in _COMMANDS:
 @app.command("import")
 def import_(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The data directory of a broker that is stopped.")],
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="BROKER.YAML", help="A node's settings: bring it into this cluster."),
+    ] = None,
     shards: Annotated[
-        int, typer.Option("--shards", min=1, max=MOST_SHARDS, help="The most workers that can ever share it.")
+        int,
+        typer.Option("--shards", min=1, max=MOST_SHARDS, help="Without --config: the most workers that can share it."),
     ] = SHARDS,
+    on_objects: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--object", metavar="PATTERN", help="With --config: topics of these names get halfmoon.durability=object."
+        ),
+    ] = None,
     result: OutputOption = Output.TEXT,
 ) -> int:
-    """Make DIR one that several workers can share.
+    """Bring DIR into a cluster (--config), or make it one that several workers can share.
 
-    Serve it with `halfmoon serve --workers N --data-dir DIR` then.
     Topics, messages with their offsets, groups, scheduled messages, users, rules and configurations stay.
     Transactions that are not ended are aborted, and their producers get new ids at their next start.
-    No message is copied: files are linked. What was there before is in DIR/before-import, which may be deleted.
-    If it is interrupted, DIR is as it was, or all of it is there: give the command again. There is no way back.
+
+    With --config: the cluster is one that `halfmoon cluster init` has just made, and no node of it has been started.
+    DIR stays as it is: do not start a broker on it any more. If it is interrupted, the cluster is empty: give the
+    command again.
+
+    Without it no message is copied: files are linked. What was there before is in DIR/before-import, which may be
+    deleted. If it is interrupted, DIR is as it was, or all of it is there: give the command again. There is no way
+    back. Serve it with `halfmoon serve --workers N --data-dir DIR` then.
     """
+    if config is not None:
+        return cluster_import.bring_in(directory, config, on_objects or (), result)
+    if on_objects:
+        raise CliError("--object is for a cluster: give --config")
+    return _make_shards(directory, shards, result)
+
+
+def _make_shards(directory: Path, shards: int, result: Output) -> int:
     from halfmoon.server.workers import importing
 
     try:

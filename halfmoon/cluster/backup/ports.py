@@ -23,6 +23,14 @@ class Moment(NamedTuple):
     """Of the tables."""
 
 
+class Made(NamedTuple):
+    """What `halfmoon cluster init` has made."""
+
+    cluster_id: str
+    shards: int
+    fast: int
+
+
 class Source(Protocol):
     async def pin(self) -> int:
         """No object that is needed now is deleted from now on, for PINNED_S; the pin's number."""
@@ -57,4 +65,17 @@ class Target(Protocol):
     async def bring_back(self) -> int:
         """The database was brought back to an earlier moment: nobody is a node, and each shard is as after `fill`. How
         many shards. Raises StartError where a node lives."""
+        ...
+
+
+class Unused(Protocol):
+    """A cluster that was made, and that no node has ever served."""
+
+    async def check_unused(self) -> Made:
+        """Raises StartError where it is not so."""
+        ...
+
+    async def fill_unused(self, rows: Iterator[Rows]) -> None:
+        """Put these rows in it: all, or none. Those of `shard` are (shard, epoch, end position). Raises StartError
+        where it is not unused any more."""
         ...

@@ -67,9 +67,25 @@ def build(
             listed.append(_Listed(commit.shard, commit.epoch, piece.start, piece.end, piece.crc, piece.segment, at))
             at += piece.size
         placed.append(commit._replace(pieces=tuple(pieces)))
+    return b"".join([*parts, *_end(node, listed)]), placed
+
+
+def build_shared(
+    node: int, key: str, commits: Sequence[Commit], frames: memoryview | bytes
+) -> tuple[bytes, list[Commit]]:
+    """An object that several shards have in common: the one piece of each commit is these frames."""
+    placed = [commit._replace(pieces=(commit.pieces[0]._replace(key=key, at=0),)) for commit in commits]
+    listed = [
+        _Listed(commit.shard, commit.epoch, piece.start, piece.end, piece.crc, piece.segment, 0)
+        for commit in placed
+        for piece in commit.pieces
+    ]
+    return b"".join([frames, *_end(node, listed)]), placed
+
+
+def _end(node: int, listed: list[_Listed]) -> list[bytes]:
     footer = msgspec.msgpack.encode(_Footer(node, listed))
-    parts += [footer, _TRAILER.pack(len(footer), crc32c(footer), MAGIC)]
-    return b"".join(parts), placed
+    return [footer, _TRAILER.pack(len(footer), crc32c(footer), MAGIC)]
 
 
 def footer_bytes(trailer: bytes) -> int:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from halfmoon.cluster.backup.ports import EPOCHS, PINNED_S, Moment
+from halfmoon.cluster.backup.ports import EPOCHS, PINNED_S, Made, Moment
 from halfmoon.cluster.backup.tables import COLUMNS, Row, Rows
 from halfmoon.cluster.postgres import schema, statements
 from halfmoon.cluster.postgres.connecting import Access, translated
@@ -34,11 +34,17 @@ _NEW_INCARNATIONS: Final = """
 select setval(found.name, nextval(found.name) + $1)
 from (select pg_get_serial_sequence('node', 'incarnation')::regclass as name) as found"""
 """Some may have been given out since, to processes that run still."""
-_ALIVE: Final = f"select distinct number from node where {statements.ALIVE} order by number"
+_USED: Final = """
+select exists (select from shard where epoch > 0 or end_position > 0) or exists (select from change)
+or exists (select from snapshot)"""
+_MADE: Final = """
+select id, shards, (select count(*) from shard where durability = 'fast')::integer from cluster"""
+_SET_SHARD: Final = "update shard set epoch = $2, end_position = $3 where shard = $1"
+_LIVING: Final = f"select distinct number from node where {statements.ALIVE} order by number"
 
 
 class PostgresTables:
-    """See Source and Target."""
+    """See Source, Target and Unused."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -109,6 +115,30 @@ class PostgresTables:
             await schema.found_format(connection)
             return str(await connection.fetchval("select id from cluster"))
 
+    # -- filling what is there and unused --------------------------------------------------------------------------
+
+    async def check_unused(self) -> Made:
+        async with self._connected() as connection:
+            await _check_format(connection)
+            return await _check_unused(connection)
+
+    async def fill_unused(self, rows: Iterator[Rows]) -> None:
+        async with self._connected() as connection:
+            await _take_long(connection)
+            async with connection.transaction():
+                await connection.fetch("select from cluster for update")
+                await connection.fetch("select from shard order by shard for update")
+                await _check_unused(connection)
+                for found in rows:
+                    if found.table == "shard":
+                        await connection.executemany(_SET_SHARD, found.rows)
+                    else:
+                        await connection.copy_records_to_table(
+                            found.table, records=found.rows, columns=COLUMNS[found.table], timeout=LONG_S
+                        )
+
+    # -- brought back ----------------------------------------------------------------------------------------------
+
     async def needed(self) -> Mapping[str, int]:
         async with self._connected() as connection:
             await _take_long(connection)
@@ -118,7 +148,7 @@ class PostgresTables:
 
     async def bring_back(self) -> int:
         async with self._connected() as connection, connection.transaction():
-            alive = [str(row[0]) for row in await connection.fetch(_ALIVE)]
+            alive = [str(row[0]) for row in await connection.fetch(_LIVING)]
             if alive:
                 raise StartError(f"stop the nodes first: {', '.join(alive)}")
             await connection.execute("delete from node")
@@ -126,6 +156,17 @@ class PostgresTables:
             await connection.fetch(_NEW_INCARNATIONS, SKIPPED)
             done = await connection.execute(_BRING_BACK, EPOCHS)
         return int(done.rpartition(" ")[2])
+
+
+async def _check_unused(connection: Any) -> Made:
+    """Raises StartError."""
+    alive = [str(row[0]) for row in await connection.fetch(_LIVING)]
+    if alive:
+        raise StartError(f"stop the nodes first: {', '.join(alive)}")
+    if await connection.fetchval(_USED):
+        raise StartError("the cluster is not empty: make a new one with `halfmoon cluster init`, in another database")
+    row = await connection.fetchrow(_MADE)
+    return Made(*row)
 
 
 async def _check_format(connection: Any) -> int:

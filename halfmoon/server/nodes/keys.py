@@ -42,6 +42,11 @@ def make_common(folder: Path, random_bytes: Callable[[int], bytes]) -> None:
     NodeKey(OsFileSystem(folder), random_bytes).make()
 
 
+def set_secrets_key(folder: Path, content: bytes) -> None:
+    """In the place of the one that is there, if any. Raises OSError."""
+    key_files.write(folder / SECRETS_KEY, content, 0o600)
+
+
 def make_node(folder: Path, number: int) -> NodeKeys:
     """A node's own. Raises StartError, OSError."""
     paths = of_node(folder, number)

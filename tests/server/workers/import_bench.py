@@ -11,6 +11,7 @@ from halfmoon.cluster.owners import ShardOwners
 from halfmoon.cluster.placement import Layout, coordinator_of
 from halfmoon.cluster.shared import SharedCatalog, tell
 from halfmoon.cluster.sqlite_store import SqliteStore
+from halfmoon.cluster.store import Cluster, News
 from halfmoon.config.settings import Settings, load_settings
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.owners import OtherNode
@@ -18,8 +19,9 @@ from halfmoon.core.hold import HoldService
 from halfmoon.core.identity import Identity
 from halfmoon.core.kernel import Shard
 from halfmoon.core.live import Live
-from halfmoon.core.storage.files import OsFileSystem
+from halfmoon.core.storage.files import FileSystem, OsFileSystem
 from halfmoon.core.storage.local import shard_storage
+from halfmoon.core.storage.storage import MakeStorage
 from halfmoon.hooks.context import PluginContext
 from halfmoon.plugins.store.delay import plugin as delay
 from halfmoon.plugins.store.delay.plugin import DelaySettings
@@ -89,30 +91,38 @@ class Shards:
     """All of a data directory, open in one process."""
 
     def __init__(self, folder: Path, clock: VirtualClock, shards: int = SHARDS) -> None:
+        store = SqliteStore(folder / CATALOG)
+        self._folder = folder
+        try:
+            self._open_all(clock, store.cluster, store.read(0), shards)
+        finally:
+            store.close()
+
+    def _open_all(self, clock: VirtualClock, cluster: Cluster, news: News, shards: int) -> None:
         self.clock = clock
+        self.cluster = cluster
         self.settings: Settings = load_settings({"log": SMALL}, {}, {})
         table = topic_configs(())
         self.common = CommonSections(table)
         catalog = Catalog(self.settings, table)
         catalog.register(self.common.all)
         self.shared = SharedCatalog(catalog)
-        store = SqliteStore(folder / CATALOG)
-        self.cluster = store.cluster
-        self.shared.take(store.read(0))
-        store.close()
+        self.shared.take(news)
         self.hold = HoldService(self.settings.hold)
         self.owners = ShardOwners(self.shared, {0: ME}, [0] * shards, 0, Layout.of_workers(shards))
         self._storage = shard_storage(self.settings, shards)
-        self.nodes = {number: self._open(shard_folder(folder, number), number) for number in range(shards)}
+        self.nodes = {number: self._open(number) for number in range(shards)}
         for number, node in self.nodes.items():
             self.shared.apply(control.ShardStarted(number, node.generation))
 
-    def _open(self, folder: Path, number: int) -> BareNode:
+    def _place(self, number: int) -> tuple[FileSystem, MakeStorage]:
+        return OsFileSystem(shard_folder(self._folder, number)), self._storage
+
+    def _open(self, number: int) -> BareNode:
         identity = Identity(1, self.cluster.id, ME.node_id)
         shard = Shard(number, identity, self.owners, self.hold, Live(self.settings))
-        node = BareNode(
-            OsFileSystem(folder), self.settings, self.clock, os.urandom, storage=self._storage, shard=shard
-        )  # fmt: skip
+        fs, storage = self._place(number)
+        node = BareNode(fs, self.settings, self.clock, os.urandom, storage=storage, shard=shard)
         node.open()
         plugins = _Plugins()
         for record in tell(self.shared, node.catalog):
@@ -130,10 +140,13 @@ class Shards:
         for node in self.nodes.values():
             node.close()
 
-    def placed(self, topic: str, index: int) -> int:
+    def placements_of(self, topic: str) -> bytes:
         found = self.shared.catalog.topic(topic)
         assert found is not None
-        return self.shared.placements[found.number][index]
+        return self.shared.placements[found.number]
+
+    def placed(self, topic: str, index: int) -> int:
+        return self.placements_of(topic)[index]
 
     def at(self, topic: str, index: int) -> BareNode:
         return self.nodes[self.placed(topic, index)]

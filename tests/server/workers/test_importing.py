@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import sqlite3
@@ -29,6 +30,7 @@ from halfmoon.schema.provenance import Provenance, SentBack, SourceRun
 from halfmoon.schema.readable_topics import AUDIT_TOPIC
 from halfmoon.schema.shards import OWN_PRODUCERS_BITS
 from halfmoon.schema.snapshot import EMPTY
+from halfmoon.server.nodes.importing import Importing
 from halfmoon.server.workers.importing import BEFORE, MADE, Imported, import_directory
 from halfmoon.services.internal_topics.state import OFFSETS_TOPIC
 from halfmoon.services.keyindex.questions import Trace, everything
@@ -36,6 +38,7 @@ from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, batch, partition_of, read_all, relay, turn
 from tests.core.clean_bench import COMPACT, clean, put
 from tests.core.relay_bench import pass_ms, send
+from tests.server.nodes.unused import ClusterShards, MemoryUnused
 from tests.server.workers.import_bench import SHARDS, Records, Shards, name_in, open_one, records_of
 from tests.services.transactions.transaction_bench import TxnClient, committed_values
 
@@ -176,21 +179,31 @@ def before(folder: Path, clock: VirtualClock) -> Before:
 def imported(folder: Path, before: Before, clock: VirtualClock) -> Imported:
     made = import_directory(folder, SHARDS, clock=clock)
     assert made is not None
+    assert (made.transactions, made.transactional_ids) == (1, len(PRODUCERS))
     return made
 
 
-@pytest.fixture
-def shards(folder: Path, imported: Imported, clock: VirtualClock) -> Iterator[Shards]:
-    opened = Shards(folder, clock)
-    yield opened
-    opened.close()
+@pytest.fixture(params=["workers", "cluster"])
+def shards(
+    request: pytest.FixtureRequest, folder: Path, tmp_path: Path, before: Before, clock: VirtualClock
+) -> Iterator[Shards]:
+    """Of several workers, or of a cluster."""
+    if request.param == "workers":
+        request.getfixturevalue("imported")
+        opened = Shards(folder, clock)
+        yield opened
+        opened.close()
+        return
+    unused = MemoryUnused(SHARDS)
+    made = asyncio.run(Importing(folder, unused, unused.store, clock=clock).run())
+    assert (made.transactions, made.transactional_ids) == (1, len(PRODUCERS))
+    with ClusterShards(unused, tmp_path / "cache", clock) as opened:
+        yield opened
 
 
-def test_every_record_is_where_it_was(shards: Shards, before: Before, imported: Imported) -> None:
+def test_every_record_is_where_it_was(shards: Shards, before: Before) -> None:
     found = records_of(shards.nodes)
     assert {place: rows[: len(before.records[place])] for place, rows in found.items()} == before.records
-    assert imported.transactions == 1
-    assert imported.transactional_ids == len(PRODUCERS)
     for topic in shards.shared.catalog.by_number.values():
         for partition in topic.partitions:
             holders = [
@@ -324,7 +337,7 @@ def test_what_administrators_set_is_shared(shards: Shards) -> None:
         assert node.state.configs.configs == {}
 
 
-def test_own_topics_stay_with_each_shard(folder: Path, shards: Shards, clock: VirtualClock) -> None:
+def test_own_topics_stay_with_each_shard(shards: Shards, clock: VirtualClock) -> None:
     for _, node in shards.holders(TIMER_TOPIC):
         assert node.catalog.shard is not None
         assert node.topic(TIMER_TOPIC).number in node.catalog.shard.own
@@ -431,26 +444,33 @@ def test_shards_are_whole_after_a_second_start_without_what_is_derived(
     opened.close()
 
 
-def test_what_is_dead_in_each_shard_goes(folder: Path, shards: Shards, clock: VirtualClock) -> None:
+def let_expire(node: BareNode) -> None:
+    """All that is in topics, but what waits; and the segments that this leaves dead."""
+    for topic in node.catalog.topics():
+        for partition in topic.here():
+            if partition.high_watermark > partition.start_offset and partition.pending is None:
+                move = (topic.number, partition.index, partition.high_watermark)
+                node.append_control(control.StartOffsetsMoved([move]))
+    for _ in range(3):
+        relay(node)
+        while not node.housekeeping.retain():
+            pass
+        node.housekeeping.drop_segments()
+        relay(node)
+
+
+def test_what_is_dead_in_each_shard_goes(folder: Path, imported: Imported, clock: VirtualClock) -> None:
     """A shard frees what others still need; the last one frees the disk."""
     first = list_segments(OsFileSystem(folder / "shard-00"))[0][1]
+    shards = Shards(folder, clock)
     for number, node in shards.nodes.items():
         before = len(list_segments(OsFileSystem(folder / f"shard-{number:02}")))
-        for topic in node.catalog.topics():
-            for partition in topic.here():
-                if partition.high_watermark > partition.start_offset and partition.pending is None:
-                    move = (topic.number, partition.index, partition.high_watermark)
-                    node.append_control(control.StartOffsetsMoved([move]))
-        for _ in range(3):
-            relay(node)
-            while not node.housekeeping.retain():
-                pass
-            node.housekeeping.drop_segments()
-            relay(node)
+        let_expire(node)
         assert len(list_segments(OsFileSystem(folder / f"shard-{number:02}"))) < before
         assert not (folder / f"shard-{number:02}" / first).exists()
         assert (folder / BEFORE / first).stat().st_nlink == SHARDS - number
         assert node.log._spare is None
+    shards.close()
 
 
 def test_each_shard_copies_what_lives_where_most_of_its_own_is_dead(shards: Shards, clock: VirtualClock) -> None:
