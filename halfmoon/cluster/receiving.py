@@ -67,7 +67,14 @@ class Receiver:
     def take(self, connection: Hashable, data: bytes | memoryview, done: Callable[[bytes | None], object]) -> None:
         """A question has come by a connection. `done` is given the answer, or None: the connection is to be closed,
         since there is a newer one. Raises msgspec.DecodeError."""
-        shard, question = self._codec.question(data)
+        try:
+            shard, question = self._codec.question(data)
+        except msgspec.ValidationError as error:
+            if connection not in self._of_connection:
+                raise
+            # One of the next version, which knows what to do with that. The connection has other questions.
+            done(encode_answer(BrokerError(Fault.UNSUPPORTED_VERSION, f"this process does not know that: {error}")))
+            return
         if isinstance(question, Hello):
             before = self._present.get(question.process)
             if before is not None:
