@@ -223,7 +223,9 @@ class OsFile(File):
         return OsMapping(self._fd, self.size(), self._held)
 
     def close(self) -> None:
-        os.close(self._fd)
+        # Whoever uses it still, in a thread, must not come upon the next file that gets this number.
+        fd, self._fd = self._fd, -1
+        os.close(fd)
 
 
 class OsFileSystem(FileSystem):

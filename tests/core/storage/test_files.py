@@ -326,3 +326,15 @@ def test_without_a_reserve_the_reason_is_told(tmp_path: Path, few_descriptors: C
     few_descriptors()
     with pytest.raises(OSError, match="Too many open files"):
         fs.open("segment", create=True)
+
+
+def test_a_file_that_was_closed_is_not_the_next_one_of_its_number(fs: OsFileSystem) -> None:
+    """A thread may come late. What it writes must not come into somebody else's file."""
+    first = fs.open("first", create=True)
+    first.close()
+    second = fs.open("second", create=True)
+    for late in (lambda: first.pwritev([b"late"], 0), lambda: first.pread(1, 0), first.size, first.close):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            late()
+    assert second.size() == 0
+    second.close()
