@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +25,9 @@ from halfmoon.testing.object_store import StoreServer
 from halfmoon.testing.ports import free_ports
 from halfmoon.testing.postgres import PostgresServer
 
+PROGRAM: Final = "halfmoon"
+NEXT_VERSION: Final = "halfmoon.testing.next_version"
+"""Modules that may be run: this version, and one that is as the next may be."""
 READY_S: Final = 60.0
 STOP_S: Final = 60.0
 
@@ -38,6 +41,8 @@ class NodeProcess:
         self.bootstrap = f"127.0.0.1:{kafka}"
         self._environment = environment
         self.process: subprocess.Popen[str] | None = None
+        self.program = PROGRAM
+        """The module that its next start runs."""
 
     @property
     def config(self) -> Path:
@@ -45,7 +50,7 @@ class NodeProcess:
 
     def start(self) -> None:
         """Returns once it is ready. Raises StartError."""
-        command = [sys.executable, "-m", "halfmoon", "serve", "--config", str(self.config)]
+        command = [sys.executable, "-m", self.program, "serve", "--config", str(self.config)]
         with (self.folder / "log").open("a") as log:
             self.process = subprocess.Popen(
                 command, env=self._environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -101,16 +106,21 @@ class ClusterProcesses:
         objects: int = 16,
         more: Mapping[str, Any] | None = None,
         durable: bool = True,
+        make: Callable[[ClusterProcesses], object] | None = None,
+        postgres: str = "",
     ) -> None:
         """`fast`, `objects`: how many shards of either durability. `more`: sections of each node's broker.yaml.
-        `durable`: False where a test has no power cut to survive."""
+        `durable`: False where a test has no power cut to survive. `make`: what makes the cluster, before its nodes
+        start; None: `init`. `postgres`: lines of postgresql.conf."""
         self.folder = folder
         self._count = nodes
         self._shards = fast, objects
         self._more = more or {}
-        self._apart = Path(tempfile.mkdtemp(prefix="halfmoon-postgres-"))
-        self._apart.chmod(0o755)  # where this process is root's, PostgreSQL is another user's
-        self.database = PostgresServer(self._apart / "data", durable=durable)
+        self.apart = Path(tempfile.mkdtemp(prefix="halfmoon-postgres-"))
+        """A folder of PostgreSQL's."""
+        self.apart.chmod(0o755)  # where this process is root's, PostgreSQL is another user's
+        self._make = make or ClusterProcesses.init
+        self.database = PostgresServer(self.apart / "data", durable=durable, more=postgres)
         self.store = StoreServer(folder / "store")
         self._undo = ExitStack()
         self.nodes: dict[int, NodeProcess] = {}
@@ -122,11 +132,7 @@ class ClusterProcesses:
             self._undo.enter_context(self.store)
             for number in range(1, self._count + 1):
                 self.add(number)
-            fast, objects = self._shards
-            self.command(
-                "cluster", "init", "--fast", str(fast), "--objects", str(objects), "--nodes", str(max(3, self._count)),
-                "--config", str(self.nodes[1].config),
-            )  # fmt: skip
+            self._make(self)
             for node in self.nodes.values():
                 node.start()
         except BaseException:
@@ -134,13 +140,19 @@ class ClusterProcesses:
             raise
         return self
 
+    def init(self) -> None:
+        """Make the tables and the keys. Raises StartError."""
+        fast, objects = self._shards
+        nodes = str(max(3, self._count))
+        self.cluster("init", "--fast", str(fast), "--objects", str(objects), "--nodes", nodes)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         for node in self.nodes.values():
             node.kill()
         self._undo.close()
-        shutil.rmtree(self._apart, ignore_errors=True)
+        shutil.rmtree(self.apart, ignore_errors=True)
 
     def add(self, number: int) -> NodeProcess:
         """One more, which is not started yet."""
@@ -172,10 +184,14 @@ class ClusterProcesses:
     def environment(self) -> dict[str, str]:
         return {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PG"))}
 
-    def command(self, *arguments: str) -> str:
+    def cluster(self, *arguments: str, program: str = PROGRAM) -> str:
+        """What `halfmoon cluster …` prints, with the settings of the first node. Raises StartError."""
+        return self.command("cluster", *arguments, "--config", str(self.nodes[1].config), program=program)
+
+    def command(self, *arguments: str, program: str = PROGRAM) -> str:
         """What `halfmoon …` prints. Raises StartError."""
         done = subprocess.run(
-            [sys.executable, "-m", "halfmoon", *arguments], env=self.environment, capture_output=True, text=True,
+            [sys.executable, "-m", program, *arguments], env=self.environment, capture_output=True, text=True,
             check=False, timeout=READY_S,
         )  # fmt: skip
         if done.returncode:
@@ -189,7 +205,7 @@ class ClusterProcesses:
 
     def state(self) -> Sequence[Mapping[str, Any]]:
         """Of the nodes, as `halfmoon cluster status` tells it."""
-        said = self.command("cluster", "status", "-o", "json", "--config", str(self.nodes[1].config))
+        said = self.cluster("status", "-o", "json")
         found: list[Mapping[str, Any]] = json.loads(said)
         return found
 
