@@ -81,3 +81,71 @@ def test_numbers_of_shards_that_cannot_be(dsn: str, kinds: tuple[int, int]) -> N
 
     with pytest.raises(StartError, match="shards"):
         asyncio.run(create(Access(dsn), "a-cluster", *kinds))
+
+
+def test_tables_get_no_further_than_the_nodes_that_live_can_do_with(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node knows its own format and the next one. Those that are dead, or whose lease is over, do not count."""
+    import asyncpg
+
+    from halfmoon.cluster.postgres import schema
+    from halfmoon.cluster.postgres.connecting import Access
+    from halfmoon.cluster.postgres.logs import PostgresLogs
+
+    access = Access(dsn)
+    asyncio.run(schema.create(access, "a-cluster", 1, 0))
+    scripts = schema._scripts()
+
+    def next_version() -> None:
+        scripts.append((schema.NEWEST + 1, f"create table later_{len(scripts)} (number integer)"))
+        monkeypatch.setattr(schema, "_scripts", lambda: scripts)
+        monkeypatch.setattr(schema, "NEWEST", scripts[-1][0])
+
+    async def story() -> None:
+        logs = await PostgresLogs.open(access)
+        await logs.register(7, "host", 1, "")
+        before = schema.NEWEST
+        next_version()
+        assert await schema.upgrade(access) == (before, before + 1)
+        next_version()
+        with pytest.raises(StartError, match=rf"replace these nodes first, by ones of format {before + 1}: 7"):
+            await schema.upgrade(access)
+        connection = await asyncpg.connect(dsn)
+        await connection.execute("update node set lease_until = clock_timestamp()")
+        assert await schema.upgrade(access) == (before + 1, before + 2)
+        await connection.close()
+        await logs.close()
+
+    asyncio.run(story())
+
+
+def test_an_upgrade_waits_for_a_table_that_is_used(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import asyncpg
+
+    from halfmoon.cluster.postgres import schema
+    from halfmoon.cluster.postgres.connecting import Access
+
+    access = Access(dsn)
+    asyncio.run(schema.create(access, "a-cluster", 1, 0))
+    scripts = [*schema._scripts(), (schema.NEWEST + 1, "alter table shard add column later integer")]
+
+    async def story() -> None:
+        connection = await asyncpg.connect(dsn)
+        using = connection.transaction()
+        await using.start()
+        await connection.execute("update shard set wanted = 1")
+        tried = 0
+
+        async def pause(seconds: float) -> None:
+            nonlocal tried
+            tried += 1
+            await using.rollback()
+
+        monkeypatch.setattr("halfmoon.cluster.postgres.schema.asyncio.sleep", pause)
+        monkeypatch.setattr(schema, "_scripts", lambda: scripts)
+        before = schema.NEWEST
+        monkeypatch.setattr(schema, "NEWEST", before + 1)
+        assert await schema.upgrade(access) == (before, before + 1)
+        assert tried == 1
+        await connection.close()
+
+    asyncio.run(story())
