@@ -70,13 +70,27 @@ class PostgresServer:
     def dsn(self, database: str = "postgres") -> str:
         return f"postgresql://halfmoon@127.0.0.1:{self.port}/{database}"
 
+    def replace_by(self, copy: Path, more: str) -> None:
+        """While it is stopped: have a copy of its data (pg_basebackup) in its place, which recovers as these lines of
+        postgresql.conf say."""
+        self.call("find", str(self.folder), "-mindepth", "1", "-delete")
+        self.call("cp", "-a", f"{copy}/.", str(self.folder))
+        with (self.folder / "postgresql.conf").open("a") as file:
+            file.write(f"{more}\n")
+        self.call("touch", str(self.folder / "recovery.signal"))
+
     def _call(self, program: str, *arguments: str) -> None:
+        self.call(program, "-D", str(self.folder), *arguments)
+
+    def call(self, program: str, *arguments: str) -> None:
+        """Run a program of PostgreSQL's, or another one, as the server's user. Raises StartError."""
         assert self._programs is not None
-        command = [str(self._programs / program), "-D", str(self.folder), *arguments]
+        path = self._programs / program
+        command = [str(path) if path.exists() else program, *arguments]
         if os.geteuid() == 0:
             command = ["runuser", "-u", _USER, "--", *command]
         done = subprocess.run(
-            command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            command, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, check=False,
         )  # fmt: skip
         if done.returncode:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -14,6 +15,8 @@ from halfmoon.errors import StartError
 
 LONG_S: Final = 600.0
 """For a statement about whole tables."""
+LIVING_S: Final = 5.0
+LOOK_S: Final = 0.1
 ROWS: Final = 1_000
 SKIPPED: Final = 1_000_000
 """Incarnations."""
@@ -148,9 +151,7 @@ class PostgresTables:
 
     async def bring_back(self) -> int:
         async with self._connected() as connection, connection.transaction():
-            alive = [str(row[0]) for row in await connection.fetch(_LIVING)]
-            if alive:
-                raise StartError(f"stop the nodes first: {', '.join(alive)}")
+            await _wait_until_nobody_lives(connection)
             await connection.execute("delete from node")
             await connection.execute("delete from pin")
             await connection.fetch(_NEW_INCARNATIONS, SKIPPED)
@@ -160,13 +161,23 @@ class PostgresTables:
 
 async def _check_unused(connection: Any) -> Made:
     """Raises StartError."""
-    alive = [str(row[0]) for row in await connection.fetch(_LIVING)]
-    if alive:
-        raise StartError(f"stop the nodes first: {', '.join(alive)}")
+    await _wait_until_nobody_lives(connection)
     if await connection.fetchval(_USED):
         raise StartError("the cluster is not empty: make a new one with `halfmoon cluster init`, in another database")
     row = await connection.fetchrow(_MADE)
     return Made(*row)
+
+
+async def _wait_until_nobody_lives(connection: Any) -> None:
+    """Raises StartError where a node goes on living: just after it has ended, or after the database has begun, it looks
+    so for as long as a lease."""
+    for _ in range(round(LIVING_S / LOOK_S)):
+        if not await connection.fetch(_LIVING):
+            return
+        await asyncio.sleep(LOOK_S)
+    alive = [str(row[0]) for row in await connection.fetch(_LIVING)]
+    if alive:
+        raise StartError(f"stop the nodes first: {', '.join(alive)}")
 
 
 async def _check_format(connection: Any) -> int:

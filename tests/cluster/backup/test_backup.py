@@ -332,7 +332,11 @@ def test_a_backup_of_a_newer_version_is_refused(saved: Path) -> None:
     play(story)
 
 
-def test_a_database_that_was_brought_back_goes_on_if_the_store_has_all_it_names(make: Make) -> None:
+def test_a_database_that_was_brought_back_goes_on_if_the_store_has_all_it_names(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("halfmoon.cluster.postgres.tables.LIVING_S", 0)
+
     async def story() -> None:
         async with make() as world:
             await world.fill()

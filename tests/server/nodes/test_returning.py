@@ -5,12 +5,15 @@ Nodes are processes, over a real PostgreSQL and a real object store.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -18,6 +21,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from halfmoon.cluster.backup.ports import EPOCHS
+from halfmoon.errors import StartError
 from halfmoon.testing import Broker
 from halfmoon.testing.cluster import ClusterProcesses
 from tests.server.nodes.load import PARTITIONS, WAIT_S, Writing, make_topic, need_services, read_all
@@ -77,8 +81,11 @@ def transactional(bootstrap: str, name: str) -> Producer:
     return producer
 
 
+EPOCHS_OF = "select json_object_agg(shard, epoch)::text from shard"
+
+
 def epochs(cluster: ClusterProcesses) -> dict[int, int]:
-    return {row["shard"]: row["epoch"] for row in json.loads(cluster.cluster("shards", "-o", "json"))}
+    return {int(shard): epoch for shard, epoch in json.loads(query(cluster, EPOCHS_OF)).items()}
 
 
 @pytest.mark.timeout(240)
@@ -128,7 +135,7 @@ def test_a_cluster_is_there_again_as_it_was_at_one_moment(tmp_path: Path) -> Non
             new.produce("sold", b"after", partition=0)
             new.commit_transaction(WAIT_S)
             assert committed_values(second.bootstrap, "sold") == [b"after"]
-            with pytest.raises(Exception, match="has a cluster already"):
+            with pytest.raises(StartError, match="has a cluster already"):
                 second.cluster("restore", str(saved))
             writing = Writing(second.bootstrap, make_new(second, "new"))
             writing.until(20)
@@ -185,7 +192,7 @@ def test_a_directory_of_one_process_is_brought_into_a_cluster(tmp_path: Path) ->
     def make(cluster: ClusterProcesses) -> None:
         cluster.init()
         cluster.cluster("import", str(folder), "--object", "t")
-        with pytest.raises(Exception, match="the cluster is not empty"):
+        with pytest.raises(StartError, match="the cluster is not empty"):
             cluster.cluster("import", str(folder))
 
     with one_node(tmp_path / "cluster", make) as cluster:
@@ -199,3 +206,87 @@ def test_a_directory_of_one_process_is_brought_into_a_cluster(tmp_path: Path) ->
         assert {place: found[place] for place in before} == before
         new = sorted(value for place, value in found.items() if place not in before and value)
         assert new == sorted([*delayed, *halves, b"txn", b"txn"])
+
+
+ARCHIVED = "archive_mode = on\narchive_command = 'cp %p {0}/%f'\nrestore_command = 'cp {0}/%f %p'\nwal_level = replica"
+
+
+@pytest.mark.timeout(240)
+def test_the_database_is_brought_back_to_an_earlier_moment_over_the_same_store(tmp_path: Path) -> None:
+    """By PostgreSQL's archive: what was committed until that moment is there, and what came later is not."""
+    need_services()
+    names = ["numbers-fast", "numbers-object"]
+    with ExitStack() as stack:
+        archive = Path(stack.enter_context(TemporaryDirectory(prefix="halfmoon-archive-")))
+        give_away(archive)
+        postgres = ARCHIVED.format(archive)
+        cluster = stack.enter_context(
+            ClusterProcesses(tmp_path / "cluster", 2, fast=2, objects=2, durable=False, postgres=postgres)
+        )
+        cluster.wait_until_shared()
+        for durability in ("fast", "object"):
+            make_topic(cluster.bootstrap, f"numbers-{durability}", durability)
+        base = archive / "base"
+        cluster.database.call("pg_basebackup", "-h", "127.0.0.1", "-U", "halfmoon", "-p", str(cluster.database.port),
+                              "-D", str(base), "-c", "fast")  # fmt: skip
+        writings = [Writing(cluster.bootstrap, name) for name in names]
+        for writing in writings:
+            writing.until(50)
+        known = [[list(each) for each in writing.acknowledged] for writing in writings]
+        moment = query(cluster, "select clock_timestamp()::text")
+        for writing in writings:
+            writing.until(50)
+        acknowledged = [writing.end() for writing in writings]
+        query(cluster, "select pg_switch_wal()::text")
+        with pytest.raises(StartError, match="stop the nodes first: 1, 2"):
+            cluster.cluster("resume")
+        for node in cluster.nodes.values():
+            assert node.stop() == 0
+        old_epochs = epochs(cluster)
+        cluster.database.stop("fast")
+        cluster.database.replace_by(base, f"recovery_target_time = '{moment}'\nrecovery_target_action = 'promote'")
+        cluster.database.start()
+        until_promoted(cluster)
+        said = cluster.cluster("resume")
+        assert "objects are there; 4 shards begin anew" in said
+        assert all(epoch > old_epochs[shard] + EPOCHS // 2 for shard, epoch in epochs(cluster).items())
+        for node in cluster.nodes.values():
+            node.start()
+        cluster.wait_until_shared()
+        for name, before, all_of_it in zip(names, known, acknowledged, strict=True):
+            found = read_all(cluster.bootstrap, name)
+            for partition in range(PARTITIONS):
+                values = found[partition]
+                assert values == all_of_it[partition][: len(values)]
+                assert len(before[partition]) <= len(values) < len(all_of_it[partition])
+            writing = Writing(cluster.bootstrap, name)
+            writing.until(20)
+            more = writing.end()
+            again = read_all(cluster.bootstrap, name)
+            assert again == [old + new for old, new in zip(found, more, strict=True)]
+
+
+def give_away(folder: Path) -> None:
+    """To whom PostgreSQL runs as."""
+    if os.geteuid() == 0:
+        shutil.chown(folder, "postgres", "postgres")
+
+
+def query(cluster: ClusterProcesses, statement: str) -> str:
+    import asyncpg
+
+    async def ask() -> str:
+        connection = await asyncpg.connect(cluster.database.dsn())
+        try:
+            return str(await connection.fetchval(statement))
+        finally:
+            await connection.close()
+
+    return asyncio.run(ask())
+
+
+def until_promoted(cluster: ClusterProcesses) -> None:
+    until_s = time.monotonic() + WAIT_S
+    while query(cluster, "select pg_is_in_recovery()::text") != "false":
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
