@@ -125,12 +125,15 @@ class HeldShards:
     # -- bringing about ----------------------------------------------------------------------------------------------
 
     def _begin(self, shard: int) -> None:
-        if shard not in self._tasks:
+        """One that has just ended does not see what is wanted now, also where its end is not noted yet."""
+        running = self._tasks.get(shard)
+        if running is None or running.done():
             task = self._tasks[shard] = asyncio.get_running_loop().create_task(self._bring_about(shard))
             task.add_done_callback(partial(self._done, shard))
 
     def _done(self, shard: int, task: asyncio.Task[None]) -> None:
-        del self._tasks[shard]
+        if self._tasks.get(shard) is task:
+            del self._tasks[shard]
         if not task.cancelled() and task.exception() is not None:
             logger.error("event=shard_not_held shard=%d", shard, exc_info=task.exception())
 

@@ -1,0 +1,55 @@
+"""One task at a time brings a shard from what it is to what it should be."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from halfmoon.cluster.engine.pieces import Durability, Head
+from halfmoon.cluster.engine.sharing import Move
+from halfmoon.server.nodes.holding import HeldShards
+
+SHARD, ME, OTHER = 3, 1, 2
+
+
+class Rig:
+    """A process, an engine and a place that do as they are told; what was done is in `done`."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        engine = SimpleNamespace(open=self._backing, closed=lambda shard: None, database=self)
+        self.held = HeldShards(
+            self,
+            engine,
+            SimpleNamespace(takes=lambda backing: None),
+            lambda *_: None,
+            lambda: None,  # type: ignore[arg-type]
+        )
+        self.held.member = SimpleNamespace(nodes=(), given=lambda shard: None, owns=lambda head: False)  # type: ignore[assignment]
+
+    async def _backing(self, head: Head) -> Any:
+        return head
+
+    async def open_shard(self, number: int) -> None:
+        self.done.append("open")
+
+    async def close_shard(self, number: int, process: int = -1) -> None:
+        self.done.append("close")
+
+    async def hand_over(self, shard: int, epoch: int, incarnation: int) -> Head:
+        self.done.append("hand over")
+        return Head(shard, Durability.FAST, epoch + 1, incarnation, 0)
+
+
+def test_a_shard_is_closed_before_it_is_given_also_right_after_it_was_opened() -> None:
+    async def story() -> None:
+        rig, head = Rig(), Head(SHARD, Durability.FAST, 5, ME, 0)
+        rig.held.taken(head)
+        while SHARD not in rig.held.open:
+            await asyncio.sleep(0)
+        await rig.held.give(Move(head, OTHER))  # the end of the task that opened it is not noted yet
+        assert rig.done == ["open", "close", "hand over"]
+        assert rig.held.open == {}
+
+    asyncio.run(story())
