@@ -262,6 +262,7 @@ class Worker:
         self._inboxes.pop(number, None)
         if node is not None:
             shards.front.remove(node.kernel)
+            node.groups.send_away()
         if self._rocketmq is not None:
             await self._rocketmq.remove(number)
         if node is not None:

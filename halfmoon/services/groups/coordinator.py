@@ -184,6 +184,14 @@ class GroupCoordinator:
             timer.action(step)
         return step.effects
 
+    def send_away(self, mono_ms: int) -> list[Effect]:
+        """Another process coordinates the groups from now on: who waits for an answer is told so, as Kafka does when a
+        coordinator unloads its groups."""
+        step = Step(mono_ms)
+        for group in self._groups.values():
+            self._rebalances.release(group, step, Fault.NOT_COORDINATOR, Fault.NOT_COORDINATOR)
+        return step.effects
+
     def next_deadline(self) -> int | None:
         """When `expire` has something to do, at the earliest. None: never, as things stand."""
         return self._rebalances.deadlines.next_deadline()

@@ -98,12 +98,15 @@ class Rebalances:
             self.deadlines.cancel(timer)
         group.pending.clear()
 
-    def release(self, group: Group, step: Step) -> None:
-        """Let go of a group that somebody else looks after from now on."""
+    def release(
+        self, group: Group, step: Step, fault: Fault = Fault.REBALANCE_IN_PROGRESS, beat: Fault | None = None
+    ) -> None:
+        """Let go of a group that somebody else looks after from now on. Who waits is told `fault`, or for a heartbeat
+        `beat`."""
         for member in group.members.values():
-            self.answer_join(group, member, step, JoinResult(Fault.REBALANCE_IN_PROGRESS, member.member_id))
-            self._answer_sync(member, step, SyncResult(Fault.REBALANCE_IN_PROGRESS))
-            self._answer_heartbeat(member, step)
+            self.answer_join(group, member, step, JoinResult(fault, member.member_id))
+            self._answer_sync(member, step, SyncResult(fault))
+            self._answer_heartbeat(member, step, beat)
             self.deadlines.cancel(member.session)
         for timer in (group.join_timer, group.sync_timer, *group.pending.values()):
             self.deadlines.cancel(timer)

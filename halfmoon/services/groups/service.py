@@ -176,6 +176,10 @@ class GroupService:
     def expire(self, mono_ms: int) -> None:
         self._journal.carry_out(self.coordinator.expire(mono_ms))
 
+    def send_away(self) -> None:
+        """The shard goes to another process. Who waits for others of a group would wait here for ever."""
+        self._journal.carry_out(self.coordinator.classic.send_away(self._clock.mono_ms()))
+
     def retain(self, now_ms: int) -> Iterator[None]:
         """The part of the retention walk that is groups'. Raises BrokerError."""
         yield from self.expire_offsets(now_ms)

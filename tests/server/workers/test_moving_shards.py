@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.adapters.kafka.protocol import CreateTopicsRequest
+from halfmoon.adapters.kafka.protocol import CreateTopicsRequest, JoinGroupRequest
 from halfmoon.cluster.placement import coordinator_of
 from halfmoon.cluster.sqlite_store import SqliteStore
 from halfmoon.cluster.store import Cluster
@@ -28,6 +28,7 @@ from tests.fuzz.remoting import SEND, SUCCESS, Remote, sending
 from tests.server.asking import COORDINATOR, CREATE, NOT_COORDINATOR, NOT_LEADER, Asking
 
 SHARDS = 4
+JOIN = 11
 
 
 class Two(Asking):
@@ -130,6 +131,26 @@ def test_topics_that_are_made_while_it_is_nobodys_are_there_afterwards(run: Any)
         for index, (node, _) in (await two.leaders(0, "u")).items():
             assert await two.produce(node - 1, "u", index, b"v") == 0
         assert sorted(two.workers[1].shards.nodes) == sorted({*range(SHARDS)} - {first})
+
+    run(story)
+
+
+def test_who_waits_for_a_rebalance_is_sent_to_the_next_coordinator(run: Any) -> None:
+    async def story(two: Two) -> None:
+        moving = list(two.workers[0].shards.nodes)[1]
+        group = next(name for at in range(100) if coordinator_of(name := f"g{at}", SHARDS) == moving)
+        protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"m")
+        waiting = asyncio.ensure_future(two.ask(
+            0, JOIN, 2, group_id=group, session_timeout_ms=30_000, rebalance_timeout_ms=300_000, member_id="",
+            protocol_type="consumer", protocols=[protocol],
+        ))  # fmt: skip
+        groups = two.workers[0].shards.nodes[moving].groups
+        async with asyncio.timeout(5):
+            while groups.next_deadline() is None:  # it waits for other members, by the initial delay of 3 s
+                await asyncio.sleep(0.001)
+        await two.move(moving, 0, 1)
+        async with asyncio.timeout(1):
+            assert (await waiting).error_code == NOT_COORDINATOR
 
     run(story)
 

@@ -11,7 +11,7 @@ from halfmoon.errors import BrokerError, Fault
 from halfmoon.plugins.store.retry.offset_runs import OffsetRuns
 from halfmoon.schema import control
 from halfmoon.services.groups import service
-from halfmoon.services.groups.messages import Join, JoinResult, Sync, SyncResult
+from halfmoon.services.groups.messages import HeartbeatResult, Join, JoinResult, Sync, SyncResult
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, fill, open_broker, partition_of, turn
@@ -70,6 +70,23 @@ def test_answers_that_are_too_many_for_one_turn_come_in_the_next_ones(broker: Ba
     assert sizes == [6, 8]
     assert {answer.generation for answer in answers} == {1}
     assert len({answer.member_id for answer in answers}) == 8
+
+
+def test_who_waits_is_sent_to_the_next_coordinator_when_the_shard_goes(broker: BareNode, clock: VirtualClock) -> None:
+    first = rebalance(broker, clock)
+    assign(broker, first)
+    turn(broker)
+    beats: list[HeartbeatResult] = []
+    assert broker.groups.await_rebalance("g", first.member_id, beats.append)
+    broker.groups.send_away()
+    assert beats == [HeartbeatResult(Fault.NOT_COORDINATOR)]
+    joins: list[JoinResult] = []
+    join(broker, joins)  # a second member: it waits until the first has joined again
+    turn(broker)
+    assert joins == []
+    broker.groups.send_away()
+    turn(broker)
+    assert [answer.fault for answer in joins] == [Fault.NOT_COORDINATOR]
 
 
 def assign(broker: BareNode, joined: JoinResult) -> list[SyncResult]:
