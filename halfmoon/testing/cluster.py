@@ -25,9 +25,9 @@ from halfmoon.testing.object_store import StoreServer
 from halfmoon.testing.ports import free_ports
 from halfmoon.testing.postgres import PostgresServer
 
-PROGRAM: Final = "halfmoon"
-NEXT_VERSION: Final = "halfmoon.testing.next_version"
-"""Modules that may be run: this version, and one that is as the next may be."""
+PROGRAM: Final = ("-m", "halfmoon")
+NEXT_VERSION: Final = ("-m", "halfmoon.testing.next_version")
+"""What the interpreter may run: this version, and one that is as the next may be."""
 READY_S: Final = 60.0
 STOP_S: Final = 60.0
 
@@ -35,14 +35,22 @@ STOP_S: Final = 60.0
 class NodeProcess:
     """One node: `halfmoon serve`."""
 
-    def __init__(self, number: int, folder: Path, kafka: int, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        number: int,
+        folder: Path,
+        kafka: int,
+        environment: Mapping[str, str],
+        program: Sequence[str] = PROGRAM,
+    ) -> None:
+        """`program`: what the interpreter runs; `serve` follows it."""
         self.number = number
         self.folder = folder
         self.bootstrap = f"127.0.0.1:{kafka}"
         self._environment = environment
+        self.program = program
+        """What its next start runs."""
         self.process: subprocess.Popen[str] | None = None
-        self.program = PROGRAM
-        """The module that its next start runs."""
 
     @property
     def config(self) -> Path:
@@ -50,13 +58,22 @@ class NodeProcess:
 
     def start(self) -> None:
         """Returns once it is ready. Raises StartError."""
-        command = [sys.executable, "-m", self.program, "serve", "--config", str(self.config)]
+        self.begin()
+        self.wait_until_ready()
+
+    def begin(self) -> None:
+        """Nobody needs to wait until it is ready."""
+        self._wait()
+        command = [sys.executable, *self.program, "serve", "--config", str(self.config)]
         with (self.folder / "log").open("a") as log:
             self.process = subprocess.Popen(
                 command, env=self._environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=log, text=True,
             )  # fmt: skip
-        assert self.process.stdout is not None
+
+    def wait_until_ready(self) -> None:
+        """After `begin`, once. Raises StartError."""
+        assert self.process is not None and self.process.stdout is not None
         if not self.process.stdout.readline().startswith("ready "):
             said = (self.folder / "log").read_text()[-2000:]
             raise StartError(f"node {self.number} ended with {self.process.wait()}: {said}")
@@ -173,25 +190,40 @@ class ClusterProcesses:
                 "store_secret": str(secret),
                 "keys": str(self.folder / "keys"),
                 "bind": f"127.0.0.1:{link}",
+                **self.reached(number, link),
             },
             **self._more,
         }
         (folder / "broker.yaml").write_text(json.dumps(sections, indent=2))
-        node = self.nodes[number] = NodeProcess(number, folder, kafka, self.environment)
+        environment = {**self.environment, **self.environment_of(number)}
+        node = self.nodes[number] = NodeProcess(number, folder, kafka, environment, self.program_of(number))
         return node
+
+    def reached(self, number: int, link: int) -> dict[str, Any]:
+        """More of a node's section `cluster`. `link`: the port at which it listens for others. For those who put
+        something between a node and what it talks to."""
+        return {}
+
+    def program_of(self, number: int) -> Sequence[str]:
+        """As of NodeProcess. For those who change what a node does."""
+        return "-m", "halfmoon"
+
+    def environment_of(self, number: int) -> Mapping[str, str]:
+        """More of a node's environment."""
+        return {}
 
     @property
     def environment(self) -> dict[str, str]:
         return {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PG"))}
 
-    def cluster(self, *arguments: str, program: str = PROGRAM) -> str:
+    def cluster(self, *arguments: str, program: Sequence[str] = PROGRAM) -> str:
         """What `halfmoon cluster …` prints, with the settings of the first node. Raises StartError."""
         return self.command("cluster", *arguments, "--config", str(self.nodes[1].config), program=program)
 
-    def command(self, *arguments: str, program: str = PROGRAM) -> str:
+    def command(self, *arguments: str, program: Sequence[str] = PROGRAM) -> str:
         """What `halfmoon …` prints. Raises StartError."""
         done = subprocess.run(
-            [sys.executable, "-m", program, *arguments], env=self.environment, capture_output=True, text=True,
+            [sys.executable, *program, *arguments], env=self.environment, capture_output=True, text=True,
             check=False, timeout=READY_S,
         )  # fmt: skip
         if done.returncode:

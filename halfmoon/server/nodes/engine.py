@@ -157,7 +157,7 @@ async def _again_and_again(step: Callable[[], Awaitable[None]], interval_s: floa
         await asyncio.sleep(interval_s)
         try:
             await step()
-        except (DatabaseUnavailableError, StoreUnavailableError) as error:
+        except (DatabaseUnavailableError, StoreUnavailableError, OSError) as error:  # OSError: told by a Backing
             logger.info("event=unavailable error=%s", error)
         except Exception:
             logger.exception("event=upkeep_failed")

@@ -69,40 +69,40 @@ compared with the notes:
 def text(outcomes: Sequence[Outcome], where: str) -> str:
     hours = sum(each.seconds for each in outcomes) / 3600
     failed = [each.seed for each in outcomes if each.violations]
-    found = "**none** lost, doubled or out of order" if not failed else f"violations with {_seeds(failed)} (below)"
+    found = "**none** lost, doubled or out of order" if not failed else f"violations with {seeds(failed)} (below)"
     flush = Counter(each.flush for each in outcomes)
     lines = [
         ABOUT,
-        f"{len(outcomes)} runs, {hours:.1f} hours in all, {_seeds([each.seed for each in outcomes])}: {found}. "
+        f"{len(outcomes)} runs, {hours:.1f} hours in all, {seeds([each.seed for each in outcomes])}: {found}. "
         f"{flush['sync']} had `flush: sync`, {flush['interval']} `interval`; "
         f"{sum(each.rocketmq for each in outcomes)} had RocketMQ's clients, too.",
         "",
-        *_table(("fault", "times"), _named(FAULTS, [each.faults for each in outcomes])),
+        *table(("fault", "times"), named(FAULTS, [each.faults for each in outcomes])),
         "",
         f"In {sum(each.in_flight for each in outcomes):,} of the kills of workers, requests had not been answered.",
         "",
-        *_table(("what clients did", "times"), _named(TRIED, [each.operations for each in outcomes])),
+        *table(("what clients did", "times"), named(TRIED, [each.operations for each in outcomes])),
         "",
         "How long a record waited that was sent to a partition of a killed worker, or just then to another's: the "
         "longest of each kill.",
         "",
         "| | kills | median, ms | 90 %, ms | longest, ms |",
         "|---|--:|--:|--:|--:|",
-        _waits("the killed worker's", [ms for each in outcomes for ms in each.killed_ms]),
-        _waits("another worker's", [ms for each in outcomes for ms in each.others_ms]),
+        waits("the killed worker's", [ms for each in outcomes for ms in each.killed_ms]),
+        waits("another worker's", [ms for each in outcomes for ms in each.others_ms]),
         "",
         f"A worker that was itself killed more than {APART_NS / 1e9:g} s before counts in the second row, also where "
         "it is still starting. Broker, clients and the oracle share the machine; [workers.md](workers.md) has the "
         "waits of a quiet one.",
         "",
-        *_failures(outcomes),
+        *failures(outcomes),
         f"{where}.",
         "",
     ]  # fmt: skip
     return "\n".join(lines)
 
 
-def _failures(outcomes: Sequence[Outcome]) -> list[str]:
+def failures(outcomes: Sequence[Outcome]) -> list[str]:
     passed = {each.seed for each in outcomes if not each.violations}
     lines = [
         f"- Seed {each.seed}{', which has also passed' if each.seed in passed else ''}: {'; '.join(each.violations)}."
@@ -112,25 +112,25 @@ def _failures(outcomes: Sequence[Outcome]) -> list[str]:
     return ["What was wrong:", "", *lines, ""] if lines else []
 
 
-def _named(names: dict[str, str], counts: Sequence[dict[str, int]]) -> list[tuple[str, str]]:
+def named(names: dict[str, str], counts: Sequence[dict[str, int]]) -> list[tuple[str, str]]:
     found: Counter[str] = Counter()
     for each in counts:
         found.update(each)
     return [(what, f"{found[name]:,}") for name, what in names.items() if found[name]]
 
 
-def _table(head: tuple[str, str], rows: Sequence[tuple[str, str]]) -> list[str]:
+def table(head: tuple[str, str], rows: Sequence[tuple[str, str]]) -> list[str]:
     return [f"| {head[0]} | {head[1]} |", "|---|--:|", *(f"| {what} | {count} |" for what, count in rows)]
 
 
-def _waits(whose: str, ms: Sequence[float]) -> str:
+def waits(whose: str, ms: Sequence[float]) -> str:
     if len(ms) < 2:
         return f"| {whose} | {len(ms)} | | | |"
     high = quantiles(ms, n=10, method="inclusive")[-1]
     return f"| {whose} | {len(ms)} | {median(ms):,.0f} | {high:,.0f} | {max(ms):,.0f} |"
 
 
-def _seeds(seeds: Sequence[int]) -> str:
+def seeds(seeds: Sequence[int]) -> str:
     """`seeds 1–3, 7`."""
     runs: list[list[int]] = []
     for seed in sorted(set(seeds)):

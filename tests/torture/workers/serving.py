@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks import readings
+from halfmoon.server import admin_socket
 from halfmoon.testing.ports import ports_in_a_row
 from tests.crash.serving import START_S, Serving, wait_until
 
@@ -58,6 +59,10 @@ class ServingWorkers(Serving):
     def find_ready(self) -> dict[int, int]:
         """As `find`, of those that serve clients, or will in a moment."""
         return {worker: pid for worker, pid in self.find().items() if self._answers(worker)}
+
+    def admin_sockets(self) -> list[Path]:
+        """The administrator's, of all workers."""
+        return [admin_socket.path_of(self.folder / "data", f"worker-{worker}.sock") for worker in range(self.workers)]
 
     def _answers(self, worker: int) -> bool:
         """Its administrator's socket stays in the file system when it dies, and nobody listens."""
