@@ -227,7 +227,7 @@ class ClusterProcesses:
             check=False, timeout=READY_S,
         )  # fmt: skip
         if done.returncode:
-            raise StartError(f"halfmoon {' '.join(arguments)}: {done.stderr}")
+            raise StartError(f"halfmoon {' '.join(arguments)}: {done.stdout}{done.stderr}")
         return done.stdout
 
     @property

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,9 +34,10 @@ def program() -> str | None:
 class StoreServer:
     """A context manager; whoever enters it has a running server, and whoever leaves it has none."""
 
-    def __init__(self, folder: Path) -> None:
-        """`folder`: of its objects, which it makes."""
+    def __init__(self, folder: Path, tls: Mapping[str, str] | None = None) -> None:
+        """`folder`: of its objects, which it makes. `tls`: files, the certificate `cert` and its `key`."""
         self.folder = folder
+        self._tls = tls
         self.port = 0
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -57,7 +60,10 @@ class StoreServer:
                 f"versitygw is not installed (go install github.com/versity/versitygw/cmd/versitygw@{VERSION})"
             )
         env = {**os.environ, "ROOT_ACCESS_KEY": _ACCESS, "ROOT_SECRET_KEY": _SECRET}
-        command = [path, "--port", f"127.0.0.1:{self.port}", "--quiet", "posix", str(self.folder)]
+        command = [path, "--port", f"127.0.0.1:{self.port}", "--quiet"]
+        if self._tls is not None:
+            command += ["--cert", self._tls["cert"], "--key", self._tls["key"]]
+        command += ["posix", str(self.folder)]
         self._process = subprocess.Popen(
             command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -69,8 +75,9 @@ class StoreServer:
             time.sleep(0.02)
 
     def _answers(self) -> bool:
+        context = None if self._tls is None else ssl._create_unverified_context()
         try:
-            urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=1).close()
+            urllib.request.urlopen(f"{self._endpoint}/", timeout=1, context=context).close()
         except urllib.error.HTTPError:
             return True  # who does not sign is refused
         except OSError:
@@ -88,9 +95,13 @@ class StoreServer:
         return f"s3://{BUCKET}"
 
     @property
+    def _endpoint(self) -> str:
+        return f"{'http' if self._tls is None else 'https'}://127.0.0.1:{self.port}"
+
+    @property
     def settings(self) -> dict[str, Any]:
         """As of cluster.s3.S3.open."""
         return {
-            "endpoint": f"http://127.0.0.1:{self.port}", "region": "us-east-1",
+            "endpoint": self._endpoint, "region": "us-east-1",
             "access_key_id": _ACCESS, "secret_access_key": _SECRET,
         }  # fmt: skip

@@ -7,6 +7,7 @@ import pwd
 import shutil
 import socket
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from halfmoon.errors import StartError
@@ -66,6 +67,24 @@ class PostgresServer:
     def stop(self, how: str = "immediate") -> None:
         """`immediate`: as if it had crashed; its next start recovers."""
         self._call("pg_ctl", "-w", "-s", "-m", how, "stop")
+
+    def secure(self, tls: Mapping[str, str], password: str) -> None:
+        """From now on it takes connections over TLS only, with this password. `tls`: files, the certificate `cert` and
+        its `key`."""
+        statement = f"alter user halfmoon password '{password}'"
+        self.call("psql", "-q", "-h", "127.0.0.1", "-p", str(self.port), "-U", "halfmoon", "-c", statement, "postgres")
+        for name, source in (("server.crt", tls["cert"]), ("server.key", tls["key"])):
+            path = self.folder / name
+            path.touch(0o600)
+            path.write_bytes(Path(source).read_bytes())
+            if os.geteuid() == 0:
+                user = pwd.getpwnam(_USER)
+                os.chown(path, user.pw_uid, user.pw_gid)
+        with (self.folder / "postgresql.conf").open("a") as file:
+            file.write("ssl = on\n")
+        (self.folder / "pg_hba.conf").write_text("hostssl all all 127.0.0.1/32 scram-sha-256\n")
+        self.stop("fast")
+        self.start()
 
     def dsn(self, database: str = "postgres") -> str:
         return f"postgresql://halfmoon@127.0.0.1:{self.port}/{database}"
