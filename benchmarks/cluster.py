@@ -40,6 +40,8 @@ MOST_NODES, DURABILITIES = 3, ("fast", "object")
 PROBES = 8
 """Partitions that are written to again and again while nodes die."""
 QUIET = {"log_level": 2}
+PUT_DOLLARS = 0.005 / 1000
+"""S3 Standard's list price."""
 
 
 class Latency(NamedTuple):
@@ -51,6 +53,8 @@ class Latency(NamedTuple):
     wal_bytes: float
     """Of the database's log, for each byte of messages."""
     objects_s: float
+    dollars: float
+    """Of the requests that stored them, for 1 GB of messages."""
 
 
 class Gaps(NamedTuple):
@@ -74,8 +78,9 @@ def _topic(bootstrap: str, durability: str, partitions: int) -> str:
 def latency(cluster: ClusterProcesses, durability: str) -> Latency:
     topic = _topic(cluster.bootstrap, durability, PARTITIONS)
     found: list[float] = []
+    sent: list[int] = []
     threads = [
-        threading.Thread(target=_send_steadily, args=(cluster.bootstrap, topic, number, found))
+        threading.Thread(target=_send_steadily, args=(cluster.bootstrap, topic, number, found, sent))
         for number in range(PRODUCERS)
     ]
     before, objects, begun_s = _database(cluster), _objects(cluster), time.monotonic()
@@ -88,11 +93,12 @@ def latency(cluster: ClusterProcesses, durability: str) -> Latency:
     cut = quantiles(found, n=100)
     return Latency(
         durability, cut[49] * 1e3, cut[98] * 1e3, len(found), (after[0] - before[0]) / took_s,
-        (after[1] - before[1]) / (len(found) * SIZE), (_objects(cluster) - objects) / took_s,
+        (after[1] - before[1]) / (sum(sent) * SIZE), (_objects(cluster) - objects) / took_s,
+        (_objects(cluster) - objects) / (sum(sent) * SIZE) * 1e9 * PUT_DOLLARS,
     )  # fmt: skip
 
 
-def _send_steadily(bootstrap: str, topic: str, number: int, found: list[float]) -> None:
+def _send_steadily(bootstrap: str, topic: str, number: int, found: list[float], sent: list[int]) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True, **QUIET})
     value = random.Random(number).randbytes(SIZE)
     partitions = [number * PARTITIONS // PRODUCERS + one for one in range(PARTITIONS // PRODUCERS)]
@@ -116,6 +122,7 @@ def _send_steadily(bootstrap: str, topic: str, number: int, found: list[float]) 
             count += 1
         producer.poll(0.002)
     producer.flush(30)
+    sent.append(count)
 
 
 def _database(cluster: ClusterProcesses) -> tuple[int, int]:
@@ -273,12 +280,12 @@ def page(latencies: Sequence[Latency], rates: Sequence[tuple[int, str, Sequence[
     ]
     lines += [
         "16 producers (librdkafka, idempotent), 1 MB/s together in messages of 1 KB, three nodes, 32 partitions.", "",
-        "| durability | p50 | p99 | messages | statements/s | WAL bytes for a byte | objects/s |",
-        "|---|--:|--:|--:|--:|--:|--:|",
+        "| durability | p50 | p99 | messages | statements/s | WAL bytes for a byte | objects/h | their PUTs for 1 GB |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]  # fmt: skip
     lines += [
         f"| {each.durability} | {each.p50_ms:.1f} ms | {each.p99_ms:.0f} ms | {each.acknowledged:,} | "
-        f"{each.commits_s:.0f} | {each.wal_bytes:.2f} | {each.objects_s:.1f} |"
+        f"{each.commits_s:.0f} | {each.wal_bytes:.2f} | {each.objects_s * 3600:,.0f} | {each.dollars:.3f} $ |"
         for each in latencies
     ]
     lines += ["", "## Throughput", "", f"One producer, {BULK_MB} MB in messages of 1 KB; median (range).", ""]
