@@ -24,7 +24,7 @@ NO_EFFECT = "No effect here"
 ONE_LOG = "all topics share one commitlog; see the section log of broker.yaml"
 NO_TIERS = "there is no tiered storage"
 AS_SENT = "batches stay as their producers compressed them"
-ONE_NODE = "there is one node"
+NO_REPLICAS = "nothing is replicated between nodes"
 ONE_LOOP = "one event loop serves all requests"
 ONE_CLEANER = "see the section log.cleaner of broker.yaml"
 NO_KERBEROS = "there is no Kerberos"
@@ -89,9 +89,9 @@ KEPT_OF_TOPICS: tuple[Kept, ...] = (
         "flush.messages", Kind.LONG, always(LONG_MAX), integer(1, LONG_MAX), ONE_LOG, "log.flush.interval.messages"
     ),
     Kept("flush.ms", Kind.LONG, always(LONG_MAX), integer(0, LONG_MAX), ONE_LOG, "log.flush.interval.ms"),
-    Kept("follower.replication.throttled.replicas", Kind.LIST, always(""), _replicas, ONE_NODE),
+    Kept("follower.replication.throttled.replicas", Kind.LIST, always(""), _replicas, NO_REPLICAS),
     Kept("index.interval.bytes", Kind.INT, always(4096), integer(0, INT_MAX), ONE_LOG, "log.index.interval.bytes"),
-    Kept("leader.replication.throttled.replicas", Kind.LIST, always(""), _replicas, ONE_NODE),
+    Kept("leader.replication.throttled.replicas", Kind.LIST, always(""), _replicas, NO_REPLICAS),
     Kept("local.retention.bytes", Kind.LONG, always(-2), _long_or_more, NO_TIERS, "log.local.retention.bytes"),
     Kept("local.retention.ms", Kind.LONG, always(-2), _long_or_more, NO_TIERS, "log.local.retention.ms"),
     Kept("preallocate", Kind.BOOLEAN, always("false"), boolean, ONE_LOG, "log.preallocate"),
@@ -108,7 +108,7 @@ KEPT_OF_TOPICS: tuple[Kept, ...] = (
     Kept("segment.jitter.ms", Kind.LONG, always(0), integer(0, LONG_MAX), ONE_LOG, "log.roll.jitter.ms"),
     Kept("segment.ms", Kind.LONG, always(604_800_000), integer(1, LONG_MAX), ONE_LOG, "log.roll.ms"),
     Kept(
-        "unclean.leader.election.enable", Kind.BOOLEAN, always("false"), boolean, ONE_NODE,
+        "unclean.leader.election.enable", Kind.BOOLEAN, always("false"), boolean, NO_REPLICAS,
         "unclean.leader.election.enable",
     ),
 )  # fmt: skip
@@ -119,18 +119,18 @@ _rate = integer(0, LONG_MAX)
 KEPT_OF_NODES: tuple[Kept, ...] = (
     Kept("background.threads", Kind.INT, always(10), _threads, ONE_LOOP),
     Kept("follower.fetch.last.tiered.offset.enable", Kind.BOOLEAN, always("false"), boolean, NO_TIERS),
-    Kept("follower.replication.throttled.rate", Kind.LONG, always(LONG_MAX), _rate, ONE_NODE),
+    Kept("follower.replication.throttled.rate", Kind.LONG, always(LONG_MAX), _rate, NO_REPLICAS),
     Kept(
         "group.coordinator.cached.buffer.max.bytes", Kind.INT, always(1_048_588), integer(512 << 10, INT_MAX), ONE_LOG
     ),
-    Kept("leader.replication.throttled.rate", Kind.LONG, always(LONG_MAX), _rate, ONE_NODE),
+    Kept("leader.replication.throttled.rate", Kind.LONG, always(LONG_MAX), _rate, NO_REPLICAS),
     Kept("log.cleaner.io.buffer.load.factor", Kind.DOUBLE, always(0.9), number, ONE_CLEANER),
     Kept("log.cleaner.io.buffer.size", Kind.INT, always(524_288), integer(0, INT_MAX), ONE_CLEANER),
     Kept("log.cleaner.threads", Kind.INT, always(1), integer(0, INT_MAX), ONE_CLEANER),
     Kept("num.io.threads", Kind.INT, always(8), _threads, ONE_LOOP),
     Kept("num.network.threads", Kind.INT, always(3), _threads, ONE_LOOP),
     Kept("num.recovery.threads.per.data.dir", Kind.INT, always(2), _threads, ONE_LOG),
-    Kept("num.replica.fetchers", Kind.INT, always(1), _threads, ONE_NODE),
+    Kept("num.replica.fetchers", Kind.INT, always(1), _threads, NO_REPLICAS),
     Kept("remote.fetch.max.wait.ms", Kind.INT, always(500), _threads, NO_TIERS),
     Kept("remote.list.offsets.request.timeout.ms", Kind.LONG, always(30_000), integer(1, LONG_MAX), NO_TIERS),
     Kept("remote.log.index.file.cache.total.size.bytes", Kind.LONG, always(1 << 30), integer(1, LONG_MAX), NO_TIERS),
@@ -140,7 +140,7 @@ KEPT_OF_NODES: tuple[Kept, ...] = (
     Kept("remote.log.manager.fetch.max.bytes.per.second", Kind.LONG, always(LONG_MAX), integer(1, LONG_MAX), NO_TIERS),
     Kept("remote.log.manager.follower.thread.pool.size", Kind.INT, always(2), _threads, NO_TIERS),
     Kept("remote.log.reader.threads", Kind.INT, always(10), _threads, NO_TIERS),
-    Kept("replica.alter.log.dirs.io.max.bytes.per.second", Kind.LONG, always(LONG_MAX), _rate, ONE_NODE),
+    Kept("replica.alter.log.dirs.io.max.bytes.per.second", Kind.LONG, always(LONG_MAX), _rate, NO_REPLICAS),
     Kept("sasl.kerberos.kinit.cmd", Kind.STRING, always("/usr/bin/kinit"), str, NO_KERBEROS),
     Kept("sasl.kerberos.min.time.before.relogin", Kind.LONG, always(60_000), integer(LONG_MIN, LONG_MAX), NO_KERBEROS),
     Kept("sasl.kerberos.ticket.renew.jitter", Kind.DOUBLE, always(0.05), number, NO_KERBEROS),

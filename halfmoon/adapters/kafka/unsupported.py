@@ -14,14 +14,14 @@ class Unsupported(NamedTuple):
     why: str
 
 
-_ONE_NODE = "a single node is the whole cluster"
-_BETWEEN_BROKERS = "brokers of Kafka ask it of each other; a single node keeps that state in its own log"
+_NO_CONTROLLERS = "there is no quorum of controllers"
+_BETWEEN_BROKERS = "brokers of Kafka ask it of each other; here it is kept in the log of the partition itself"
 _NO_STREAMS_GROUPS = "there are no Streams groups (KIP-1071); Kafka Streams works with `group.protocol=classic`"
 
 UNSUPPORTED = (
-    Unsupported(64, "UnregisterBroker", _ONE_NODE),
-    Unsupported(80, "AddRaftVoter", _ONE_NODE),
-    Unsupported(81, "RemoveRaftVoter", _ONE_NODE),
+    Unsupported(64, "UnregisterBroker", _NO_CONTROLLERS),
+    Unsupported(80, "AddRaftVoter", _NO_CONTROLLERS),
+    Unsupported(81, "RemoveRaftVoter", _NO_CONTROLLERS),
     Unsupported(83, "InitializeShareGroupState", _BETWEEN_BROKERS),
     Unsupported(84, "ReadShareGroupState", _BETWEEN_BROKERS),
     Unsupported(85, "WriteShareGroupState", _BETWEEN_BROKERS),

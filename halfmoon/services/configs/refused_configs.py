@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from halfmoon.config.values import by_name
 
-_ONE_NODE = "there is one node"
+_NO_REPLICAS = "nothing is replicated between nodes"
 _ONE_DIRECTORY = "there is one data directory"
 _ONE_LOG = "all topics share one commitlog; see the section log of broker.yaml"
 _ONE_LOOP = "one event loop serves all requests"
@@ -27,7 +27,7 @@ REFUSED_CONFIGS: Mapping[str, str] = by_name({
         "authorizer.class.name", "connection.failed.authentication.delay.ms", "delegation.token.*",
         "listener.security.protocol.map", "principal.builder.class", "sasl.*", "security.*", "ssl.*",
     ),
-    _ONE_NODE: (
+    _NO_REPLICAS: (
         "auto.leader.rebalance.enable", "broker.heartbeat.interval.ms", "broker.rack", "broker.session.timeout.ms",
         "controlled.shutdown.enable", "controller.*", "early.start.listeners",
         "initial.broker.registration.timeout.ms", "inter.broker.listener.name", "internal.metadata.*", "leader.*",

@@ -32,8 +32,8 @@ def test_nothing_else_is() -> None:
 
 
 def test_the_longest_beginning_says_why() -> None:
-    assert why_refused("replica.selector.class") == "there is one node"
-    assert why_refused("replica.lag.time.max.ms") == "there is one node"
+    assert why_refused("replica.selector.class") == "nothing is replicated between nodes"
+    assert why_refused("replica.lag.time.max.ms") == "nothing is replicated between nodes"
 
 
 def test_what_there_is_here_is_not_refused() -> None:

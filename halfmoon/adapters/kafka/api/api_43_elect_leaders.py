@@ -1,4 +1,4 @@
-"""ElectLeaders (43): there is one node, and it leads every partition; so no election is ever needed (KIP-460).
+"""ElectLeaders (43): who has a shard leads its partitions, so no election is ever needed (KIP-460).
 
 Version 0 knows only the preferred leader, later ones ask for an unclean election too. Without a list of partitions,
 Kafka answers for those it has elected a leader of: for none.

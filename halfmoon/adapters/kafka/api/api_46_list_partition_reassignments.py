@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (46): none is ever in progress, because there is one node (KIP-455).
+"""ListPartitionReassignments (46): none is ever in progress, because nothing is replicated (KIP-455).
 
 Partitions that do not exist are left out of the answer, as in Kafka; so are all others.
 """
