@@ -190,8 +190,8 @@ _ROWS: tuple[TopicConfig, ...] = (
     ),
     TopicConfig(
         "min.insync.replicas", Kind.INT, always(1), integer(1, INT_MAX),
-        "Replicas that must be in sync for acks=all. A single node has one: from 2 on, acks=all is refused. In a cluster "
-        "of nodes it counts as met.",
+        "Replicas that must be in sync for acks=all. A single node has one: from 2 on, acks=all is refused. In a "
+        "cluster of nodes it counts as met.",
         "min.insync.replicas", rule="min_insync_replicas",
     ),
     TopicConfig(
