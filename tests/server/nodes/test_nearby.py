@@ -13,7 +13,7 @@ from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.server.measured_loop import MeasuredLoop
 from tests.server.asking import NONE, NOT_LEADER
 from tests.server.nodes.cluster import World, cluster
-from tests.server.nodes.reading import fetch, fetch_all, placed
+from tests.server.nodes.reading import fetch, fetch_all, in_balance, placed
 
 RACKS = ["east", "west"]
 RACK_OF = dict(enumerate(RACKS, 1))
@@ -25,8 +25,7 @@ def run(tmp_path: Path) -> Callable[..., None]:
     def play(story: Callable[[World], Any], racks: Sequence[str] = RACKS, shards: Sequence[Durability] = MIXED) -> None:
         async def run() -> None:
             async with cluster(tmp_path, len(racks), shards, racks) as world:
-                await world.shared_out()
-                await world.until(lambda: all(len(node.place.members) == len(racks) for node in world.nodes.values()))
+                await in_balance(world)
                 await story(world)
 
         with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
@@ -96,8 +95,9 @@ def test_a_fetch_that_waits_is_woken_by_the_leader(run: Any) -> None:
             for index, (leader, _) in places.items():
                 offsets = dict.fromkeys(places, 0)
                 for each in offsets:
-                    leader = places[each][0]
-                    offsets[each] = (await fetch(world, leader, "t", each, 0, rack=RACK_OF[leader])).high_watermark
+                    offsets[each] = (
+                        await fetch(world, places[each][0], "t", each, 0, rack=RACK_OF[places[each][0]])
+                    ).high_watermark
                 waiting = asyncio.ensure_future(fetch_all(world, number, "t", offsets, rack=rack, wait_ms=60_000))
                 await world.until(lambda: sum(len(node.worker.shards.hold) for node in world.nodes.values()) > 0)
                 assert await world.produce(leader, "t", index, b"new") == NONE
