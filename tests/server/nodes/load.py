@@ -113,7 +113,7 @@ def read_all(bootstrap: str, topic: str) -> list[list[int]]:
     return found
 
 
-def make_topic(bootstrap: str, name: str, durability: str) -> None:
+def make_topic(bootstrap: str, name: str, durability: str, replicas: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    topic = NewTopic(name, PARTITIONS, 1, config={"halfmoon.durability": durability})
+    topic = NewTopic(name, PARTITIONS, replicas, config={"halfmoon.durability": durability})
     admin.create_topics([topic])[name].result(WAIT_S)

@@ -1,0 +1,166 @@
+"""Clients of their own read in their rack, from nodes as processes over a real PostgreSQL and a real object store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka.structs import TopicPartition as AsyncPlace
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from halfmoon.testing.cluster import ClusterProcesses
+from tests.server.nodes.load import PARTITIONS, WAIT_S, Writing, make_topic, need_services
+
+RACKS = {1: "east", 2: "west", 3: "north"}
+
+
+class InRacks(ClusterProcesses):
+    def reached(self, number: int, link: int) -> dict[str, Any]:
+        return {"rack": RACKS[number]}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
+    need_services()
+    with InRacks(tmp_path_factory.mktemp("racks"), len(RACKS), fast=4, objects=4, durable=False) as found:
+        found.wait_until_shared()
+        yield found
+
+
+class Reading:
+    """librdkafka's consumer in a thread: all partitions, in order."""
+
+    def __init__(self, bootstrap: str, topic: str, rack: str, **config: Any) -> None:
+        self.found: list[list[int]] = [[] for _ in range(PARTITIONS)]
+        self.brokers: dict[int, set[tuple[int, int]]] = {}
+        """Partition → (broker that is asked, leader), as the client's statistics say."""
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap, "group.id": f"reading-{rack}", "client.rack": rack,
+                "auto.offset.reset": "error", "topic.metadata.refresh.interval.ms": 1_000, "socket.timeout.ms": 3_000,
+                "statistics.interval.ms": 100, "stats_cb": self._noted, "check.crcs": True, **config,
+            }
+        )  # fmt: skip
+        self._topic = topic
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._consumer.assign([TopicPartition(self._topic, partition, 0) for partition in range(PARTITIONS)])
+        while not self._ended.is_set():
+            message = self._consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                self.found[message.partition()].append(int(message.value()))
+        self._consumer.close()
+
+    def _noted(self, said: str) -> None:
+        for number, partition in json.loads(said)["topics"].get(self._topic, {}).get("partitions", {}).items():
+            if int(number) >= 0:
+                self.brokers.setdefault(int(number), set()).add((partition["broker"], partition["leader"]))
+
+    def until(self, expected: list[list[int]]) -> None:
+        until_s = time.monotonic() + WAIT_S
+        while any(len(found) < len(one) for found, one in zip(self.found, expected, strict=True)):
+            assert time.monotonic() < until_s, ([len(one) for one in self.found], [len(one) for one in expected])
+            time.sleep(0.02)
+
+    def end(self) -> list[list[int]]:
+        self._ended.set()
+        self._thread.join()
+        return self.found
+
+
+@pytest.mark.parametrize("durability", ["fast", "object"])
+def test_librdkafka_reads_from_the_node_in_its_rack_whatever_happens_to_nodes(
+    cluster: ClusterProcesses, durability: str
+) -> None:
+    topic = f"racks-{durability}"
+    make_topic(cluster.bootstrap, topic, durability, replicas=3)
+    writing = Writing(cluster.bootstrap, topic)
+    readers = [Reading(cluster.bootstrap, topic, rack) for rack in RACKS.values()]
+    try:
+        writing.until(30)
+        cluster.nodes[2].kill()
+        writing.until(30)
+        cluster.nodes[2].start()
+        writing.until(30)
+        assert cluster.nodes[3].stop() == 0
+        writing.until(20)
+        cluster.nodes[3].start()
+        writing.until(30)
+    finally:
+        acknowledged = writing.end()
+        try:
+            for reader in readers:
+                reader.until(acknowledged)
+        finally:
+            found = [reader.end() for reader in readers]
+    assert found == [acknowledged] * len(readers)
+    for node, reader in zip(RACKS, readers, strict=True):
+        asked = {place for places in reader.brokers.values() for place in places}
+        assert any(broker == node != leader for broker, leader in asked), asked
+
+
+def test_aiokafka_reads_from_the_node_in_its_rack(cluster: ClusterProcesses) -> None:
+    topic = "racks-aiokafka"
+    make_topic(cluster.bootstrap, topic, "fast", replicas=3)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for number in range(50):
+        for partition in range(PARTITIONS):
+            producer.produce(topic, b"%d" % number, partition=partition)
+    assert producer.flush(WAIT_S) == 0
+
+    async def read() -> None:
+        places = [AsyncPlace(topic, partition) for partition in range(PARTITIONS)]
+        consumer = AIOKafkaConsumer(bootstrap_servers=cluster.bootstrap, client_rack="west", auto_offset_reset="none")
+        await consumer.start()
+        try:
+            consumer.assign(places)
+            for place in places:
+                consumer.seek(place, 0)
+            found: dict[Any, list[int]] = {place: [] for place in places}
+            async with asyncio.timeout(WAIT_S):
+                while any(len(values) < 50 for values in found.values()):
+                    for place, records in (await consumer.getmany(timeout_ms=200)).items():
+                        found[place] += [int(record.value or b"") for record in records]
+            assert all(values == list(range(50)) for values in found.values())
+            asked = {place.partition: node for place, (node, _) in consumer._fetcher._preferred_read_replica.items()}
+            assert asked
+            assert set(asked.values()) == {2}
+        finally:
+            await consumer.stop()
+
+    asyncio.run(read())
+
+
+def test_committed_records_of_transactions_are_read_in_the_rack(cluster: ClusterProcesses) -> None:
+    topic = "racks-transactions"
+    make_topic(cluster.bootstrap, topic, "fast", replicas=3)
+    reader = Reading(cluster.bootstrap, topic, "west")  # isolation.level: read_committed is librdkafka's default
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "racks"})
+    producer.init_transactions(WAIT_S)
+    expected: list[list[int]] = [[] for _ in range(PARTITIONS)]
+    for number in range(20):
+        producer.begin_transaction()
+        for partition in range(PARTITIONS):
+            producer.produce(topic, b"%d" % number, partition=partition)
+        producer.flush(WAIT_S)
+        if number % 3 == 1:
+            producer.abort_transaction(WAIT_S)
+        else:
+            producer.commit_transaction(WAIT_S)
+            for found in expected:
+                found.append(number)
+    try:
+        reader.until(expected)
+    finally:
+        found = reader.end()
+    assert found == expected
+    assert any(broker == 2 != leader for places in reader.brokers.values() for broker, leader in places)
