@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.server import Server as RocketmqServer
     from halfmoon.server.access_tokens import AccessTokens
     from halfmoon.server.http import HttpServer
+    from halfmoon.server.readings import ReplicaReads
 
 logger = logging.getLogger("halfmoon.server")
 
@@ -96,6 +97,8 @@ class App:
         """The loop's, once it is started."""
         self.tls_files = TlsFiles(self._all_tls)
         self.auditing: Auditing | None = None
+        self.replica_reads: ReplicaReads | None = None
+        """Only a node of a cluster has some."""
         """Where anything is recorded."""
         self.access_tokens: AccessTokens | None = None
         """Who verifies them, where clients come with them."""

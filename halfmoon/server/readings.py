@@ -65,6 +65,15 @@ class ReadPlugins(Protocol):
     def guard(self) -> Guard: ...
 
 
+class ReplicaReads(Protocol):
+    """cluster/engine/placed.PlacedReads."""
+
+    gets: int
+    get_bytes: int
+    queries: int
+    row_bytes: int
+
+
 class App(Protocol):
     """What is read: a process that runs (app.App, or workers.worker.Worker), with its admin port."""
 
@@ -77,6 +86,7 @@ class App(Protocol):
     access_tokens: AccessTokens | None
     access: Access | None
     auditing: Auditing | None
+    replica_reads: ReplicaReads | None
 
     @property
     def kafka_address(self) -> Address | None: ...
@@ -148,6 +158,12 @@ def _read_process(app: App, kernel: Kernel, readings: Readings) -> None:
     put("halfmoon_disk_free_bytes", kernel.fs.free_bytes())
     put("halfmoon_fetch_buffer_bytes", kernel.fetch_buffers.in_use_bytes)
     put("halfmoon_fetch_buffer_waits_total", kernel.fetch_buffers.waited)
+    reads = app.replica_reads
+    if reads is not None:
+        put("halfmoon_replica_requests_total", reads.gets, "store")
+        put("halfmoon_replica_requests_total", reads.queries, "database")
+        put("halfmoon_replica_read_bytes_total", reads.get_bytes, "store")
+        put("halfmoon_replica_read_bytes_total", reads.row_bytes, "database")
     readings.put_histogram("halfmoon_loop_lag_seconds", app.loop_lag.durations)
     for cause, longest in app.turns.longest().items():
         put("halfmoon_loop_longest_turn_cpu_seconds", longest.cpu_s, cause)

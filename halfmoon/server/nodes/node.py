@@ -58,7 +58,6 @@ class ClusterNode:
     member: Membership
     held: HeldShards
     place: NodePlace
-    placed: PlacedReads
 
     def __init__(
         self,
@@ -136,9 +135,9 @@ class ClusterNode:
         front = worker.shards.front
         places = Places(front, place.logs, place.confirm, asyncio.get_running_loop().time)
         worker.answer_also(places.answers())
-        self.placed = PlacedReads(engines.database, engines.store, settings.read_cache_bytes)
+        placed = worker.replica_reads = PlacedReads(engines.database, engines.store, settings.read_cache_bytes)
         reads = NearbyReads(
-            place.me, worker.shards.owners, worker.links, place.rack_of, places.is_spared, self.placed,
+            place.me, worker.shards.owners, worker.links, place.rack_of, places.is_spared, placed,
             front.fetch_buffers,
         )  # fmt: skip
         worker.answering.add(Nearby(settings.rack, reads))

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from halfmoon.config.listener_settings import RocketmqListener
     from halfmoon.config.settings import Settings
     from halfmoon.server.access_tokens import AccessTokens
+    from halfmoon.server.readings import ReplicaReads
     from halfmoon.server.workers.place import Place
     from halfmoon.server.workers.rocketmq_servers import RocketmqServers
 
@@ -102,6 +103,8 @@ class Worker:
         self.tls_files = TlsFiles(self._all_tls)
         self.access_tokens: AccessTokens | None = None
         self.auditing: Auditing | None = None
+        self.replica_reads: ReplicaReads | None = None
+        """Of a node of a cluster."""
         self._rocketmq: RocketmqServers | None = None
         self.access: Access | None = None
         self._inboxes: dict[int, Inbox] = {}

@@ -333,7 +333,8 @@ def test_records_are_read_while_they_are_brought_from_rows_into_objects_and_comp
                     last = last[size:]
                 found += got.values
             assert set(newest.values()) <= set(found)
-        placed_reads = world.nodes[other].placed
-        assert placed_reads.gets
+        reads = world.nodes[other].worker.replica_reads
+        assert reads is not None
+        assert reads.gets
 
     run(story, **settings)
