@@ -37,6 +37,8 @@ class Placed(msgspec.Struct, array_like=True, frozen=True):
     """(log position, length) of each batch."""
     aborted: list[tuple[int, int, int]] = []
     """(producer id, first offset, last offset) of each aborted transaction that they may be of."""
+    batches: list[memoryview] = []
+    """What stands at the last of the places: of rows, which would else be asked of the database."""
 
 
 class PlacesFound(Answer, frozen=True, tag="places-found"):

@@ -133,6 +133,7 @@ class Kernel:
         self.after_write = turn.after_write
         self.read = reader.read
         self.places = reader.places
+        self.read_at = reader.read_at
         self.read_framed = reader.read_framed
         self.bytes_available = reader.bytes_available
         self.aborted_in = reader.aborted_in

@@ -20,7 +20,7 @@ from halfmoon.adapters.kafka.nearby import NearFound, NearResults
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.objects import StoreUnavailableError
 from halfmoon.cluster.engine.pieces import Piece
-from halfmoon.cluster.engine.placed import PieceGoneError
+from halfmoon.cluster.engine.placed import PieceGoneError, Place
 from halfmoon.cluster.reading_messages import AskPlaces, CannotRead, LookNow, Placed, PlacesFound
 from halfmoon.core.transactions.aborted import Aborted
 from halfmoon.errors import BrokerError, Fault
@@ -77,6 +77,14 @@ class _Found(NamedTuple):
     @property
     def size(self) -> int:
         return sum(length for _, length in self.placed.places)
+
+    def to_read(self, places: Sequence[Place]) -> Sequence[Place]:
+        """Those of the first places that were not sent with the answer."""
+        return places[: len(self.placed.places) - len(self.placed.batches)]
+
+    def sent(self, places: Sequence[Place]) -> Sequence[memoryview]:
+        """What of the first places was."""
+        return self.placed.batches[: max(0, len(places) - len(self.to_read(places)))]
 
     @property
     def ends_the_wait(self) -> bool:
@@ -264,7 +272,7 @@ class _Look:
         DatabaseUnavailableError, OSError."""
         nearby = self._nearby
         left = min(self._most_bytes, nearby.buffers.allowance())
-        taken: dict[Partition, list[tuple[int, int]]] = {}
+        taken: dict[Partition, list[Place]] = {}
         size = 0
         for partition, _ in self._asked:
             for place in found[partition].placed.places:
@@ -282,26 +290,30 @@ class _Look:
         return {partition: _found(one.placed, batches.get(partition, ())) for partition, one in found.items()}
 
     async def _batches(
-        self, found: Mapping[Partition, _Found], taken: Mapping[Partition, Sequence[tuple[int, int]]]
+        self, found: Mapping[Partition, _Found], taken: Mapping[Partition, Sequence[Place]]
     ) -> Mapping[Partition, Sequence[memoryview]]:
-        """Those of one shard together. Raises as `_read` does, once nothing is under way any more."""
-        of_shard: dict[int, list[Partition]] = {}
+        """Those of one shard together, as one leader has told of them. Raises as `_read` does, once nothing is under
+        way any more."""
+        together: dict[tuple[int, int], list[Partition]] = {}
         for partition in taken:
-            of_shard.setdefault(found[partition].placed.shard, []).append(partition)
+            told = found[partition]
+            together.setdefault((told.placed.shard, id(told.pieces)), []).append(partition)
         read, take = self._nearby.placed.read, self._nearby.buffers.take
+        behind = {each: found[each].to_read(taken[each]) for each in taken}
         reads = [
-            read(shard, found[some[0]].pieces, [place for each in some for place in taken[each]], take)
-            for shard, some in of_shard.items()
+            read(shard, found[some[0]].pieces, [place for each in some for place in behind[each]], take)
+            for (shard, _), some in together.items()
         ]
         batches: dict[Partition, Sequence[memoryview]] = {}
         answers = await asyncio.gather(*reads, return_exceptions=True)
-        for some, answer in zip(of_shard.values(), answers, strict=True):
+        for some, answer in zip(together.values(), answers, strict=True):
             if isinstance(answer, BaseException):
                 raise answer
             at = 0
             for each in some:
-                batches[each] = answer[at : at + len(taken[each])]
-                at += len(taken[each])
+                sent = found[each].sent(taken[each])
+                batches[each] = [*answer[at : at + len(behind[each])], *(_copied(one, take) for one in sent)]
+                at += len(behind[each])
         return batches
 
     async def _admitted(self, size: int) -> None:
@@ -314,6 +326,13 @@ class _Look:
         self._nearby.cannot_read(error)
         failed = NearFound(Fault.KAFKA_STORAGE_ERROR)
         return {each: failed if one.placed.places else _found(one.placed, ()) for each, one in found.items()}
+
+
+def _copied(batch: memoryview, take: Callable[[int], memoryview]) -> memoryview:
+    """Into memory that counts."""
+    memory = take(len(batch))
+    memory[:] = batch
+    return memory
 
 
 def _found(placed: Placed, batches: Sequence[memoryview]) -> NearFound:

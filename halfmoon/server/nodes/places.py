@@ -1,5 +1,6 @@
 """What a node tells others of the partitions that it leads, so that they can serve readers of their racks: where the
-batches stand that a reader gets next, and which pieces of the log have them.
+batches stand that a reader gets next, and which pieces of the log have them. What is in no object yet goes with the
+answer: the database would be asked for it once for each commit and reader, and it is one for all nodes.
 
 A question waits here as a Fetch does (adapters/kafka/fetch_reading.py): it is answered when enough has come, when its
 time is over, or when a partition cannot be read any more.
@@ -8,14 +9,16 @@ time is over, or when a partition cannot be read any more.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from halfmoon.adapters.kafka.lookup import check_leader_epoch, check_owner, divergence, partition_of
+from halfmoon.cluster.engine.pieces import IN_DATABASE
 from halfmoon.cluster.messages import Done, Question
 from halfmoon.cluster.reading_messages import AskPlaces, CannotRead, LookNow, Placed, PlacesFound
 from halfmoon.core.hold import Held
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.schema.snapshot import CLEAN_BASE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,12 +28,15 @@ if TYPE_CHECKING:
     from halfmoon.cluster.engine.log import ShardLog
     from halfmoon.cluster.engine.pieces import Piece
     from halfmoon.core.catalog.topics import Partition
+    from halfmoon.core.storage.storage import Place
     from halfmoon.server.workers.front import Front
 
 logger = logging.getLogger("halfmoon.cluster")
 
 SPARED_S: Final = 30.0
 """So long nobody is sent to a node that could not read."""
+SENT_BYTES: Final = 1 << 20
+"""So much goes with an answer, at most."""
 NOT_HERE: Final = Placed(Fault.NOT_LEADER_OR_FOLLOWER.name)
 
 
@@ -49,6 +55,7 @@ class _Look:
         """(partition, offset, most bytes) of those that can be waited for."""
         self._pieces: dict[tuple[int, int], Piece] = {}
         """By shard and start."""
+        self._left = SENT_BYTES
         for row in asked.rows:
             try:
                 self.rows.append(self._placed(*row))
@@ -79,17 +86,34 @@ class _Look:
         places = places[:count]
         size = sum(length for _, length in places)
         self.size += size
+        batches = self._rows(partition, pieces, places)
         self._pieces.update(((shard, piece.start), piece) for piece in pieces)
         self.partitions.append((partition, offset, max_bytes))
         aborted = front.aborted_in(partition, offset, size) if committed else ()
-        return Placed(
-            "",
-            *ends,
-            None,
-            shard,
-            list(places),
-            [(each.producer_id, each.first_offset, each.last_offset) for each in aborted],
-        )
+        said = [(each.producer_id, each.first_offset, each.last_offset) for each in aborted]
+        return Placed("", *ends, None, shard, list(places), said, batches)
+
+    def _rows(self, partition: Partition, pieces: list[Piece], places: Sequence[Place]) -> list[memoryview]:
+        """What is in the database yet, and in memory here, goes with the answer: of the last places. Their pieces are
+        taken from `pieces`."""
+        rows = 0
+        for at in range(len(pieces) - 1, -1, -1):
+            if pieces[at].key != IN_DATABASE:
+                break
+            rows += 1
+        if not rows:
+            return []
+        start = pieces[-rows].start
+        wanted = [place for place in places if start <= place[0] < CLEAN_BASE]
+        size = sum(length for _, length in wanted)
+        if size > self._left:
+            return []
+        read = self._front.read_at(partition, wanted)
+        if read.cold is not None or len(read.slices) != len(wanted):
+            return []
+        self._left -= size
+        del pieces[-rows:]
+        return [memoryview(each) for each in read.slices]
 
     def answer(self) -> PlacesFound:
         return PlacesFound(
@@ -135,7 +159,7 @@ class Places:
         if look.is_over or asked.wait_ms <= 0 or not look.partitions:
             self._tell(look, told)
             return
-        front, key = self._front, (asked.process, asked.reader)
+        front, key, partitions = self._front, (asked.process, asked.reader), look.partitions
         mono_ms = front.clock.mono_ms()
 
         def wake() -> None:
@@ -144,14 +168,14 @@ class Places:
 
         def enough() -> bool:
             available = 0
-            for partition, offset, most in look.partitions:
+            for partition, offset, most in partitions:
                 available += front.bytes_available(partition, offset, most, committed=asked.committed)
                 if available >= asked.min_bytes:
                     return True
             return False
 
         held = self._waiting[key] = Held(
-            [partition for partition, _, _ in look.partitions],
+            [partition for partition, _, _ in partitions],
             asked.min_bytes - look.size,
             mono_ms + asked.wait_ms,
             self,

@@ -298,6 +298,10 @@ class Front:
     def places(self, partition: Partition, offset: int, max_bytes: int, **more: Any) -> Sequence[Place]:
         return self.kernel_of(partition).places(partition, offset, max_bytes, **more)
 
+    def read_at(self, partition: Partition, places: Sequence[Place]) -> Read:
+        """What stands at places of the log that the partition lies in."""
+        return self.kernel_of(partition).read_at(places)
+
     def read_framed(self, partition: Partition, offset: int, max_bytes: int) -> tuple[list[Place], Read]:
         return self.kernel_of(partition).read_framed(partition, offset, max_bytes)
 

@@ -34,8 +34,13 @@ def run(tmp_path: Path) -> Callable[..., None]:
     return play
 
 
-@pytest.mark.parametrize("durability", ["fast", "object"])
-def test_a_node_serves_consumers_of_its_rack_what_another_one_leads(run: Any, durability: str) -> None:
+@pytest.mark.parametrize(("durability", "sent_bytes"), [("fast", 1 << 20), ("fast", 0), ("object", 1 << 20)])
+def test_a_node_serves_consumers_of_its_rack_what_another_one_leads(
+    run: Any, monkeypatch: pytest.MonkeyPatch, durability: str, sent_bytes: int
+) -> None:
+    """What is in no object yet comes with the leader's answer, if that is not too much, or from the database."""
+    monkeypatch.setattr("halfmoon.server.nodes.places.SENT_BYTES", sent_bytes)
+
     async def story(world: World) -> None:
         assert await world.create("t", 2, replicas=2, configs={"halfmoon.durability": durability}) == NONE
         for index, (leader, other) in (await placed(world, "t")).items():
@@ -51,6 +56,9 @@ def test_a_node_serves_consumers_of_its_rack_what_another_one_leads(run: Any, du
             assert behind.values == [b"v3", b"v4"]
             end = await fetch(world, other, "t", index, 5, rack=RACK_OF[other])
             assert (end.error, end.values) == (NONE, [])
+        reads = [node.worker.replica_reads for node in world.nodes.values()]
+        assert (sum(each.queries for each in reads) > 0) == (durability == "fast" and not sent_bytes)
+        assert (sum(each.gets for each in reads) > 0) == (durability == "object")
 
     run(story)
 
