@@ -7,17 +7,13 @@ So these answers wait for a look at the database that was begun after the reques
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from halfmoon.adapters.kafka.guards import Handler
 from halfmoon.adapters.kafka.protocol import Slices
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
-from halfmoon.adapters.kafka.shards import when_all
+from halfmoon.adapters.kafka.shards import Confirm, when_all
 from halfmoon.adapters.kafka.slicing import settled
-
-Confirm = Callable[[Callable[[bool], None]], None]
-"""Tells whether all shards of this process were its own at some time after the call."""
 
 CONFIRMED: Final = frozenset((2, 9, 65, 78, 90))
 """ListOffsets, OffsetFetch, DescribeTransactions, ShareFetch, DescribeShareGroupOffsets. What changes something is

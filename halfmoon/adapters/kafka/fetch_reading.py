@@ -15,20 +15,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from halfmoon.adapters.kafka.current_leader import current_leader
 from halfmoon.adapters.kafka.errors import TOPIC_AUTHORIZATION_FAILED, code, code_of
 from halfmoon.adapters.kafka.fetch_codec import Buffer, FetchBody, Fetched, Wanted, encode, encode_in_slices
 from halfmoon.adapters.kafka.lookup import check_leader_epoch, check_owner, divergence, partition_of
+from halfmoon.adapters.kafka.nearby import Near, Nearby
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
+from halfmoon.adapters.kafka.shards import Confirm, pass_on
+from halfmoon.adapters.tcp.steps import AskingSlices
 from halfmoon.core.hold import Held
 from halfmoon.core.storage.consume_queue import MOST_PLACES
-from halfmoon.errors import BrokerError, Fault
+from halfmoon.errors import AsksFirstError, BrokerError, Fault
 from halfmoon.services.common.leaving_out import LeavingOut
 
 if TYPE_CHECKING:
-    from halfmoon.adapters.kafka.nearby import Near
     from halfmoon.core.catalog.topics import Partition, Topic
     from halfmoon.core.steps import Slices
 
@@ -47,8 +50,8 @@ class Reading:
     """One request being read, and what was found so far."""
 
     __slots__ = (
-        "_batches", "_given", "_load_left", "_wanted", "cold", "core", "ctx", "failed", "leaving_out", "near",
-        "request", "size", "topics",
+        "_batches", "_given", "_load_left", "_out_of_range", "_wanted", "cold", "core", "ctx", "failed",
+        "leaving_out", "near", "request", "size", "topics",
     )  # fmt: skip
 
     def __init__(self, ctx: Context, request: FetchBody) -> None:
@@ -73,6 +76,7 @@ class Reading:
         """Of those that are in memory."""
         self._load_left = self.core.fetch_buffers.allowance()
         self.failed = False
+        self._out_of_range = False
 
     def read(self) -> None:
         """Read every partition as far as the limits allow, anew."""
@@ -161,6 +165,8 @@ class Reading:
                 found.aborted = core.aborted_in(partition, wanted.offset, read.size)
         except BrokerError as error:
             refused = self._refused(wanted.index, code(error.fault))
+            if error.fault is Fault.OFFSET_OUT_OF_RANGE:
+                self._out_of_range = True
             if error.fault is Fault.NOT_LEADER_OR_FOLLOWER:
                 refused.leader = current_leader(self.ctx, topic, wanted.index)
             return refused
@@ -215,6 +221,40 @@ class Reading:
 
     def answer(self) -> object:
         """The response: buffers, or a Deferred where some of it must come from the disk first."""
+        confirm = self._doubt() if self._out_of_range else None
+        if confirm is None:
+            return self._answer()
+        deferred = Deferred()
+
+        def told(certain: bool) -> None:
+            self._believe(certain)
+            pass_on(self._answer(), deferred)
+
+        confirm(told)
+        return deferred
+
+    def _doubt(self) -> Confirm | None:
+        """A reader that is told that its offset is out of range begins elsewhere. Another node may have the partition,
+        and more of it: so that must be true now."""
+        nearby = self.ctx.services.find(Nearby)
+        return None if nearby is None else nearby.confirm
+
+    def _ask_first(self, confirm: Confirm, told: Callable[[BrokerError | None], None]) -> None:
+        def confirmed(certain: bool) -> None:
+            self._believe(certain)
+            told(None)
+
+        confirm(confirmed)
+
+    def _believe(self, certain: bool) -> None:
+        if not certain:
+            out, not_here = code(Fault.OFFSET_OUT_OF_RANGE), code(Fault.NOT_LEADER_OR_FOLLOWER)
+            for _, fetched in self.topics:
+                for found in fetched:
+                    if found.error_code == out:
+                        found.error_code = not_here
+
+    def _answer(self) -> object:
         if not self.cold:
             return self.encoded()
         deferred = Deferred()
@@ -237,8 +277,11 @@ class Reading:
         elif self.leaving_out is not None:
             self._leave_out_of_cold(self.leaving_out)
 
-    def answer_in_slices(self) -> Slices[list[Buffer]]:
+    def answer_in_slices(self) -> AskingSlices[list[Buffer]]:
         """The response; the one load is for `load`."""
+        confirm = self._doubt() if self._out_of_range else None
+        if confirm is not None:
+            yield AsksFirstError(partial(self._ask_first, confirm))
         if self.cold:
             error: BaseException | None = None
             try:

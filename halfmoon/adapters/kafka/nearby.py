@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from halfmoon.adapters.kafka.fetch_codec import FetchBody, Fetched, Wanted
+from halfmoon.adapters.kafka.shards import Confirm
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.transactions.aborted import Aborted
 from halfmoon.errors import BrokerError, Fault
@@ -66,10 +67,11 @@ class Elsewhere(Protocol):
 class Nearby:
     """The service: of a node of a cluster."""
 
-    def __init__(self, rack: str, elsewhere: Elsewhere) -> None:
-        """`rack`: this node's; empty: it has not said."""
+    def __init__(self, rack: str, elsewhere: Elsewhere, confirm: Confirm) -> None:
+        """`rack`: this node's; empty: it has not said. `confirm`: as of shards.Homes."""
         self.rack = rack
         self.elsewhere = elsewhere
+        self.confirm = confirm
 
 
 class Near:

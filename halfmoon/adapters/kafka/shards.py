@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Topic
 
 
+Confirm = Callable[[Callable[[bool], None]], None]
+"""Tells whether all shards of this process were its own at some time after the call."""
+
+
 class Home(NamedTuple):
     """A shard of this process."""
 
@@ -43,9 +47,8 @@ class Homes(Protocol):
         """Whether a partition lies in this process."""
         ...
 
-    confirm: Callable[[Callable[[bool], None]], None] | None
-    """Tells whether the shards that are here were this process's at some time after the call. None: nobody takes them
-    away."""
+    confirm: Confirm | None
+    """None: nobody takes the shards away."""
 
     everywhere: frozenset[str]
     """Topics whose batches all shards have to hear of, whichever partition they are sent to."""

@@ -14,14 +14,13 @@ from halfmoon.adapters.kafka.fetch_codec import Buffer, encode, parse_in_slices
 from halfmoon.adapters.kafka.fetch_reading import Reading
 from halfmoon.adapters.kafka.near_fetch import Gathering, near_of
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
-from halfmoon.adapters.tcp.steps import run_steps
+from halfmoon.adapters.tcp.steps import AskingSlices, run_steps
 from halfmoon.errors import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from halfmoon.core.hold import Held
-    from halfmoon.core.steps import Slices
 
 log: Final = logging.getLogger("halfmoon.kafka")
 
@@ -48,7 +47,7 @@ class WideFetch(Deferred):
         self.hurry = self._hurried
         self._run(self._begin(memoryview(body)))
 
-    def _run(self, steps: Slices[list[Buffer] | None]) -> None:
+    def _run(self, steps: AskingSlices[list[Buffer] | None]) -> None:
         peer = self._ctx.peer
         peer.soon(lambda: run_steps(steps, self._load, self._answered, self._failed, peer.soon))
 
@@ -56,7 +55,7 @@ class WideFetch(Deferred):
         assert self._reading is not None
         self._reading.load(work, then)
 
-    def _begin(self, body: memoryview) -> Slices[list[Buffer] | None]:
+    def _begin(self, body: memoryview) -> AskingSlices[list[Buffer] | None]:
         """None: it waits. Raises MalformedRequest."""
         ctx = self._ctx
         request = yield from parse_in_slices(body, ctx.api_version)
@@ -85,7 +84,7 @@ class WideFetch(Deferred):
         self._held = None
         return (yield from reading.answer_in_slices())
 
-    def _again(self, reading: Reading) -> Slices[list[Buffer] | None]:
+    def _again(self, reading: Reading) -> AskingSlices[list[Buffer] | None]:
         yield from reading.read_in_slices()
         return (yield from reading.answer_in_slices())
 

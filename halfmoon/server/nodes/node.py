@@ -140,7 +140,7 @@ class ClusterNode:
             place.me, worker.shards.owners, worker.links, place.rack_of, places.is_spared, placed,
             front.fetch_buffers,
         )  # fmt: skip
-        worker.answering.add(Nearby(settings.rack, reads))
+        worker.answering.add(Nearby(settings.rack, reads, place.confirm))
 
     async def _layout(self) -> Layout:
         """Raises StartError."""

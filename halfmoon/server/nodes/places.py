@@ -23,7 +23,7 @@ from halfmoon.schema.snapshot import CLEAN_BASE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from halfmoon.adapters.kafka.confirming import Confirm
+    from halfmoon.adapters.kafka.shards import Confirm
     from halfmoon.cluster.asking import Told
     from halfmoon.cluster.engine.log import ShardLog
     from halfmoon.cluster.engine.pieces import Piece

@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from halfmoon.adapters.kafka.confirming import Confirm
 from halfmoon.adapters.kafka.registry import Deferred
-from halfmoon.adapters.kafka.shards import Home
+from halfmoon.adapters.kafka.shards import Confirm, Home
 from halfmoon.cluster.asking import Asking, refused
 from halfmoon.cluster.messages import HearBatch, NewProducer, ProducerFound
 from halfmoon.cluster.placement import Layout

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from halfmoon.adapters.kafka.confirming import Confirm
+    from halfmoon.adapters.kafka.shards import Confirm
     from halfmoon.cluster.placement import Layout
     from halfmoon.cluster.store import CatalogStore
     from halfmoon.config.listener_settings import KafkaListener

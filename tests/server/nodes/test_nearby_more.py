@@ -18,7 +18,7 @@ from halfmoon.cluster.reading_messages import AskPlaces, Placed
 from halfmoon.cluster.store import CatalogUnavailableError
 from halfmoon.server.measured_loop import MeasuredLoop
 from tests.fuzz.peer import Peer
-from tests.server.asking import FETCH, METADATA, NONE
+from tests.server.asking import FETCH, METADATA, NONE, NOT_LEADER
 from tests.server.nodes import reading
 from tests.server.nodes.cluster import World, stopped
 from tests.server.nodes.reading import (
@@ -166,11 +166,15 @@ def test_an_end_that_another_node_may_have_moved_is_nobodys_reason_to_begin_anew
         assert await world.produce(other, "t", 0, b"after") == NONE
         row = await ask(0)
         assert (row.fault, row.high_watermark, len(row.places)) == ("", 1, 1)
+        own = RACK_OF[leader]
+        assert (await fetch(world, leader, "t", 0, 0, rack=own)).values == [b"before"]
         late = asyncio.ensure_future(ask(2))
+        of_client = asyncio.ensure_future(fetch(world, leader, "t", 0, 2, rack=own))
         await asyncio.sleep(0)
         assert not late.done()
         engines.database.down = engines.store.down = False
         assert (await late).fault == "NOT_LEADER_OR_FOLLOWER"
+        assert (await of_client).error == NOT_LEADER
 
     run(story)
 
