@@ -336,6 +336,7 @@ def _copied(batch: memoryview, take: Callable[[int], memoryview]) -> memoryview:
 
 
 def _found(placed: Placed, batches: Sequence[memoryview]) -> NearFound:
-    fault = Fault[placed.fault] if placed.fault else None
+    # A leader of a newer version may have faults that nobody knows here.
+    fault = Fault.__members__.get(placed.fault, Fault.NOT_LEADER_OR_FOLLOWER) if placed.fault else None
     ends = placed.high_watermark, placed.stable_offset, placed.start_offset
     return NearFound(fault, *ends, placed.diverging, batches, [Aborted(*each) for each in placed.aborted])

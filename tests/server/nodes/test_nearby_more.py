@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer as TransactionalProducer
 
+from halfmoon.adapters.kafka.protocol import CreateAclsRequest
 from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.cluster.reading_messages import AskPlaces, Placed
 from halfmoon.cluster.store import CatalogUnavailableError
@@ -34,6 +35,7 @@ from tests.server.nodes.reading import (
     produce_keyed,
 )
 
+CREATE_ACLS, TOPIC_AUTHORIZATION_FAILED = 30, 29
 RACKS = ["east", "west"]
 RACK_OF = dict(enumerate(RACKS, 1))
 MIXED = [Durability.FAST] * 2 + [Durability.OBJECT] * 2
@@ -243,6 +245,24 @@ def test_fetches_of_very_many_partitions(run: Any, number: int) -> None:
         assert {index: one.values for index, one in found.items() if one.values} == {new: [b"new"]}
 
     run(story)
+
+
+def test_a_replica_asks_the_same_access_rules(run: Any) -> None:
+    async def story(world: World) -> None:
+        leader, other = await topic_of_two(world)
+        assert await world.produce(leader, "t", 0, b"v") == NONE
+        assert (await fetch(world, other, "t", 0, 0, rack=RACK_OF[other])).values == [b"v"]
+        rule = CreateAclsRequest.AclCreation(
+            resource_type=2, resource_name="t", resource_pattern_type=3, principal="User:bob", host="*", operation=3,
+            permission_type=3,
+        )  # fmt: skip
+        (made,) = (await world.ask(leader, CREATE_ACLS, 2, creations=[rule])).results
+        assert made.error_code == NONE
+        for node in (leader, other):
+            found = await fetch(world, node, "t", 0, 0, rack=RACK_OF[node])
+            assert (found.error, found.values, found.high_watermark) == (TOPIC_AUTHORIZATION_FAILED, [], -1)
+
+    run(story, security={"authorizer": "acl", "allow_everyone_if_no_acl_found": True})
 
 
 def test_another_request_on_the_connection_ends_the_wait(run: Any) -> None:

@@ -105,3 +105,25 @@ def test_nodes_stop_and_one_is_cut_off_while_they_serve_readers(run: Any, durabi
         assert sum(each.by_replica for each in traffic.consumers) > 20
 
     run(story, durability)
+
+
+@pytest.mark.parametrize("durability", ["fast", "object"])
+def test_calls_to_the_store_and_the_database_fail_while_replicas_read(
+    run: Any, monkeypatch: pytest.MonkeyPatch, durability: str
+) -> None:
+    monkeypatch.setattr("halfmoon.server.nodes.places.SENT_BYTES", 0)  # the database is asked, too
+
+    async def story(world: World) -> None:
+        traffic = Traffic(world)
+        for engines in world.engines.values():
+            engines.database.share = engines.store.share = 0.15
+        for _ in range(4):
+            await traffic.flow(8)
+        for engines in world.engines.values():
+            engines.database.share = engines.store.share = 0.0
+        await traffic.flow(8)
+        assert sum(each.by_replica for each in traffic.consumers) > 20
+        reads = [node.worker.replica_reads for node in world.nodes.values()]
+        assert sum(each.gets + each.queries for each in reads) > 20
+
+    run(story, durability)
