@@ -19,6 +19,7 @@ _COMMANDS = (
     cluster_nodes.init, cluster_nodes.certificate, cluster_nodes.upgrade, cluster_nodes.check, cluster_nodes.status,
     cluster_nodes.shards, cluster_nodes.move, cluster_nodes.drain,
     cluster_backup.backup, cluster_backup.restore, cluster_backup.resume,
+    cluster_backup.rebuild,
 )  # fmt: skip
 for each in _COMMANDS:
     app.command()(each)

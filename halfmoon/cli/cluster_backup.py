@@ -1,4 +1,4 @@
-"""`halfmoon cluster backup|restore|resume`: a cluster as it was at one moment."""
+"""`halfmoon cluster backup|restore|resume|rebuild`: a cluster as it was at one moment."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import typer
 from halfmoon.cli import output
 from halfmoon.cli.cluster_common import Config, carried_out, settings_of
 from halfmoon.cli.options import Output, OutputOption
+from halfmoon.cluster.placement import Layout
 from halfmoon.errors import StartError
 from halfmoon.server.nodes import engines, keys
 
 if TYPE_CHECKING:
     from halfmoon.cluster.backup.copied import Manifest
+    from halfmoon.cluster.backup.rebuilding import Rebuilt
     from halfmoon.cluster.backup.returning import Returned
     from halfmoon.cluster.backup.saving import Report
 
@@ -132,3 +134,65 @@ def resume(config: Config) -> int:
         found = carried_out(run)
     output.line(f"all {found.objects} objects are there; {found.shards} shards begin anew when a node opens them")
     return 0
+
+
+def rebuild(
+    config: Config,
+    fast: Annotated[int, typer.Option("--fast", min=1, help="As `halfmoon cluster init` was told.")],
+    objects: Annotated[int, typer.Option("--objects", min=0, help="As `halfmoon cluster init` was told.")],
+    result: OutputOption = Output.TEXT,
+) -> int:
+    """Make a database of the objects in the store, where the cluster's is lost, and all backups of it.
+
+    In an empty database, while no node runs. Lost is what was in the database only: messages of fast shards of the last
+    minute, more where the store had been away; users, access rules, quotas and configurations of nodes. LEFT-OUT are
+    log positions behind or before a hole.
+    """
+    settings = settings_of(config)
+    layout = Layout(fast + objects, fast)
+
+    async def run() -> tuple[Rebuilt, int]:
+        from halfmoon.cluster.backup.rebuilding import Rebuilding
+        from halfmoon.cluster.backup.tables import COLUMNS
+        from halfmoon.cluster.postgres.catalog import PostgresStore
+        from halfmoon.cluster.postgres.logs import PostgresLogs
+        from halfmoon.cluster.postgres.tables import PostgresTables
+        from halfmoon.server.nodes.rebuilding import rebuild_catalog
+
+        access, store = engines.database_access(settings), engines.object_store(settings)
+        tables = PostgresTables(access)
+        await tables.check_empty()
+        rebuilding = Rebuilding(store, fast, objects)
+        found = await rebuilding.look()
+        await tables.fill(rebuilding.rows(), COLUMNS)
+
+        def keep(version: int, data: bytes) -> None:
+            catalog = PostgresStore(access)
+            try:
+                catalog.keep(version, data)
+            finally:
+                catalog.close()
+
+        database = await PostgresLogs.open(access)
+        try:
+            return found, await rebuild_catalog(database, store, found.cluster_id, layout, settings, keep)
+        finally:
+            await database.close()
+
+    with output.status("reading the store"):
+        found, topics = carried_out(run)
+    rows = [
+        {
+            "shard": shard, "start": chain.start, "end": chain.end,
+            "left_out": [f"{low}-{high}" for low, high in chain.left_out],
+        } for shard, chain in found.chains.items()
+    ]  # fmt: skip
+    if result is Output.JSON:
+        output.json_document({"cluster": found.cluster_id, "topics": topics, "unread": found.unread, "shards": rows})
+    else:
+        output.table(rows, ("shard", "start", "end", "left_out"))
+    output.note(
+        f"halfmoon: cluster {found.cluster_id} has {topics} topics again, of {found.objects} objects. Users, access "
+        "rules and quotas have to be set anew"
+    )
+    return 1 if any(chain.left_out for chain in found.chains.values()) else 0

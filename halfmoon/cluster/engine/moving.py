@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from halfmoon.cluster.engine import footer, merging
+from halfmoon.cluster.engine import footer, merging, naming
 from halfmoon.cluster.engine.committing import insist, store_object
 from halfmoon.cluster.engine.database import Commit, CondemnedError, DatabaseUnavailableError, LogDatabase
 from halfmoon.cluster.engine.merging import Run
@@ -114,7 +114,7 @@ class Mover:
         return parts
 
     async def _move(self, parts: Sequence[_Part]) -> None:
-        key = self._make_key("g")
+        key = self._make_key(naming.MERGED)
         data, placed = await asyncio.to_thread(self._build, key, parts)
         await store_object(self._store, key, data)
         for part, commit in zip(parts, placed, strict=True):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -23,7 +22,7 @@ from halfmoon.cluster.backup.parallel import in_parallel
 from halfmoon.cluster.backup.ports import Made, Unused
 from halfmoon.cluster.backup.restoring import put
 from halfmoon.cluster.backup.tables import Row, Rows
-from halfmoon.cluster.engine import footer
+from halfmoon.cluster.engine import footer, naming
 from halfmoon.cluster.engine.database import Commit, SideFile
 from halfmoon.cluster.engine.merging import MOST_BYTES
 from halfmoon.cluster.engine.objects import ObjectStore
@@ -88,14 +87,12 @@ class BringingIn:
         unused: Unused,
         store: ObjectStore,
         made: Made,
-        make_key: Callable[[str], str],
         progress: Progress | None = None,
     ) -> None:
-        """`made`: as the database says it. `make_key`: as of Backing."""
+        """`made`: as the database says it."""
         self._unused = unused
         self._store = store
         self._made = made
-        self._make_key = make_key
         self._progress = progress
         self._pieces: dict[_Stretch, list[tuple[Stopped, Piece, Path]]] = {}
         self._files: dict[_Beside, list[tuple[Stopped, str, Path]]] = {}
@@ -143,7 +140,7 @@ class BringingIn:
         holders = self._pieces[stretch]
         data = await asyncio.to_thread(_read, holders[0][2], stretch.low, stretch.size)
         crc = crc32c(data)
-        key = self._make_key("o")
+        key = naming.make(self._made.cluster_id, naming.COMMITTED, 0)
         commits = [Commit(shard.number, shard.generation, (piece._replace(crc=crc),)) for shard, piece, _ in holders]
         made, placed = footer.build_shared(0, key, commits, data)
         await put(self._store, key, made)
@@ -158,7 +155,10 @@ class BringingIn:
         self._count(beside.size)
 
     async def _send_side_file(self, data: bytes, holders: Sequence[tuple[int, str]]) -> None:
-        key = self._make_key("f")
+        numbers, paths = {number for number, _ in holders}, {name for _, name in holders}
+        (path,) = paths
+        named = naming.FileName(numbers.pop() if len(numbers) == 1 else naming.ALL_SHARDS, 0, path)
+        key = naming.make(self._made.cluster_id, naming.FILE, 0, named)
         await put(self._store, key, data)
         self._objects.append((key, len(data)))
         for number, name in holders:
@@ -185,13 +185,3 @@ def _read(path: Path, low: int, size: int) -> bytes:
     if len(found) != size:
         raise StartError(f"{path} ends at {low + len(found)}, and not behind {low + size}")
     return found
-
-
-def unused_key(cluster_id: str) -> Callable[[str], str]:
-    """As Engine makes them, without a node."""
-
-    def make(kind: str) -> str:
-        name = uuid.uuid4().hex
-        return f"{cluster_id}/{kind}/{name[:2]}/import/{name}"
-
-    return make

@@ -6,14 +6,12 @@ Everything runs in the loop. What a shard waits for in a thread comes here by it
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from halfmoon.cluster.engine import naming
 from halfmoon.cluster.engine.backing import Backing
 from halfmoon.cluster.engine.caching import Cache
 from halfmoon.cluster.engine.committing import Committer, ObjectCommitter, RowCommitter
@@ -65,14 +63,19 @@ class Engine:
         """`hot_bytes`: of each shard, what its reader takes to be in memory."""
         self.database = database
         self.store = store = WatchedStore(store, f"{cluster_id}/probe/{node}")
-        self._prefix = f"{cluster_id}/"
+        self._cluster_id = cluster_id
         self._node = node
         self._rows = RowCommitter(database)
         self._objects = ObjectCommitter(
-            database, store, node, partial(self._key, "o"), settings.object_interval_ms / 1000, settings.object_bytes
+            database,
+            store,
+            node,
+            partial(self._key, naming.COMMITTED),
+            settings.object_interval_ms / 1000,
+            settings.object_bytes,
         )
         self._mover = Mover(database, store, node, self._key, settings.row_age_ms / 1000)
-        self._sweeper = Sweeper(database, store, self._prefix)
+        self._sweeper = Sweeper(database, store, f"{cluster_id}/")
         self._keep_deleted_s = settings.keep_deleted_ms / 1000
         self._backings: dict[int, Backing] = {}
         self._cache = Cache(settings.cache_bytes, hot_bytes)
@@ -80,11 +83,8 @@ class Engine:
         """Of the shards that are open."""
         self._tasks: list[asyncio.Task[None]] = []
 
-    def _key(self, kind: str) -> str:
-        """An unused name. Its beginning is spread, since stores divide by it; then comes the hour, for listings."""
-        name = uuid.uuid4().hex
-        spread = hashlib.blake2b(name.encode(), digest_size=1).hexdigest()
-        return f"{self._prefix}{kind}/{spread}/{datetime.now(UTC):%Y%m%d%H}/{self._node}-{name}"
+    def _key(self, kind: str, file: naming.FileName | None = None) -> str:
+        return naming.make(self._cluster_id, kind, self._node, file)
 
     def start(self) -> None:
         for step, interval_s in (
@@ -112,8 +112,9 @@ class Engine:
         committer: Committer = self._rows if head.durability is Durability.FAST else self._objects
         loop = asyncio.get_running_loop()
         backing = self._backings[head.shard] = Backing(
-            loop, self.database, self.store, committer, contents, lambda _path: self._key("f")
-        )
+            loop, self.database, self.store, committer, contents,
+            lambda path: self._key(naming.FILE, naming.FileName(head.shard, head.epoch, path)),
+        )  # fmt: skip
         return backing
 
     def hurry(self, shard: int) -> None:

@@ -32,7 +32,7 @@ from halfmoon.schema import control
 from halfmoon.schema.readable_topics import READABLE
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.common import CommonSections
-from halfmoon.server.nodes.bringing_in import BringingIn, Progress, Stopped, unused_key
+from halfmoon.server.nodes.bringing_in import BringingIn, Progress, Stopped
 from halfmoon.server.workers.plan import CATALOG, shard_folder
 from halfmoon.server.workers.staging import Staging
 from halfmoon.services.topic_configs import topic_configs
@@ -108,7 +108,7 @@ class Importing:
 
     async def _bring_in(self, found: _Found, made: Made) -> Imported:
         self.before_last(found.key_protected)
-        bringing = BringingIn(self._unused, self._store, made, unused_key(made.cluster_id), self._progress)
+        bringing = BringingIn(self._unused, self._store, made, self._progress)
         sent = await bringing.run(found.shards, (found.shared.version, found.shared.save()))
         topics = len(found.shared.catalog.by_number)
         return Imported(made.shards, topics, *sent, found.transactions, found.transactional_ids)

@@ -1,0 +1,205 @@
+"""The database is lost, and made anew of what is in the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halfmoon.cluster.backup.ports import EPOCHS
+from halfmoon.cluster.backup.rebuilding import Rebuilding, Rebuilt
+from halfmoon.cluster.backup.tables import COLUMNS
+from halfmoon.cluster.engine import merging, naming
+from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability
+from halfmoon.cluster.placement import Layout
+from halfmoon.cluster.sqlite_store import SqliteStore
+from halfmoon.cluster.store import Cluster
+from halfmoon.errors import StartError
+from halfmoon.server.measured_loop import MeasuredLoop
+from halfmoon.server.nodes import engine
+from halfmoon.server.nodes.rebuilding import rebuild_catalog
+from tests.cluster.backup.worlds import MemoryTables
+from tests.cluster.engine.doubles import MemoryStore
+from tests.server.asking import NONE
+from tests.server.nodes.cluster import World, stopped
+
+MIXED = [Durability.FAST] * 2 + [Durability.OBJECT] * 2
+LAYOUT = Layout(4, 2)
+ON_OBJECTS = {"halfmoon.durability": "object"}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    monkeypatch.setattr(merging, "ROW_COUNT", 1)  # rows go into objects at once
+    monkeypatch.setattr(engine, "MOVE_S", 0.05)
+
+    def play(story: Callable[[World], Any]) -> None:
+        async def run() -> None:
+            async with stopped(World(tmp_path, MIXED)) as world:
+                for number in (1, 2):
+                    await world.start(number)
+                await world.shared_out()
+                await story(world)
+
+        with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+            runner.run(run())
+
+    return play
+
+
+async def all_in_objects(world: World) -> None:
+    def rows() -> list[Any]:
+        shards = world.database.shards.values()
+        return [piece for shard in shards for piece in shard.pieces.values() if piece.key == IN_DATABASE]
+
+    await world.until(lambda: not rows())
+
+
+async def commit(world: World, group: str, topic: str, partition: int, offset: int) -> None:
+    """Its coordinator may just have got the shard."""
+    async with asyncio.timeout(20):
+        while await world.commit(1, group, topic, partition, offset) != NONE:
+            await asyncio.sleep(0.02)
+
+
+async def lose_the_database(world: World) -> Rebuilt:
+    """And have another one, of the store alone."""
+    for number in list(world.nodes):
+        await world.stop(number)
+    tables = MemoryTables(None)
+    rebuilding = Rebuilding(world.store, 2, 2)
+    found = await rebuilding.look()
+    await tables.fill(rebuilding.rows(), COLUMNS)
+    assert tables.database is not None
+    world.database = tables.database
+    world.catalog = world.folder / "another.db"
+    SqliteStore.create(world.catalog, Cluster(found.cluster_id, 4))
+
+    def keep(version: int, data: bytes) -> None:
+        store = SqliteStore(world.catalog)
+        store.keep(version, data)
+        store.close()
+
+    settings = world.settings(1).cluster
+    await rebuild_catalog(world.database, world.store, found.cluster_id, LAYOUT, settings, keep)
+    return found
+
+
+def test_messages_and_offsets_are_there_again(run: Any) -> None:
+    async def story(world: World) -> None:
+        assert await world.create("quick", 4) == NONE
+        assert await world.create("cheap", 4, configs=ON_OBJECTS) == NONE
+        assert await world.create("empty", 3) == NONE
+        for number in range(3):
+            for index in range(4):
+                for name in ("quick", "cheap"):
+                    await world.send(name, index, b"%d" % number)
+        await world.stop(2)  # so that shards are taken by another
+        await world.shared_out()
+        groups = [f"g{number}" for number in range(6)]
+        for group in groups:
+            await commit(world, group, "cheap", 1, 2)
+        for index in range(4):
+            await world.send("quick", index, b"last")
+            await world.send("cheap", index, b"last")
+        epoch = (await world.leaders(1, "quick"))[0][1]
+        before = world.nodes[1].worker.shards.shared
+        placements = dict(before.placements)
+        names = {number: (topic.name, topic.id, topic.configs) for number, topic in before.catalog.by_number.items()}
+        queues = {
+            (topic.number, each.index): each.queue_number
+            for topic in before.catalog.by_number.values() for each in topic.partitions
+        }  # fmt: skip
+        await all_in_objects(world)
+        found = await lose_the_database(world)
+        assert [list(each.left_out) for each in found.chains.values()] == [[]] * 4
+        for number in (1, 2):
+            await world.start(number)
+        await world.shared_out()
+        await world.led("quick")
+        shared = world.nodes[1].worker.shards.shared
+        assert shared.placements == placements
+        assert {
+            number: (topic.name, topic.id, topic.configs) for number, topic in shared.catalog.by_number.items()
+        } == names
+        again = {
+            (topic.number, each.index): each.queue_number
+            for topic in shared.catalog.by_number.values() for each in topic.partitions
+        }  # fmt: skip
+        assert again == queues
+        for index in range(4):
+            for name in ("quick", "cheap"):
+                assert await world.read(name, index) == [b"0", b"1", b"2", b"last"]
+        assert (await world.leaders(1, "quick"))[0][1] > epoch + EPOCHS
+        for group in groups:
+            at = await world.coordinator(1, group)
+            assert await world.committed(at, group, "cheap", 1) == 2
+        assert await world.create("new", 4) == NONE
+        assert min(shared.catalog.by_name["new"].number, 1_000) == 1_000
+        for index in range(4):
+            await world.send("new", index, b"v")
+            await world.send("cheap", index, b"more")
+            assert await world.read("new", index) == [b"v"]
+            assert await world.read("cheap", index) == [b"0", b"1", b"2", b"last", b"more"]
+
+    run(story)
+
+
+def test_what_was_in_the_database_only_is_lost_and_nothing_else(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(world: World) -> None:
+        assert await world.create("quick", 4) == NONE
+        for index in range(4):
+            await world.send("quick", index, b"in an object")
+        await all_in_objects(world)
+        monkeypatch.setattr(merging, "ROW_COUNT", 1 << 30)
+        for index in range(4):
+            await world.send("quick", index, b"in rows")
+        assert await world.create("late", 4) == NONE
+        await lose_the_database(world)
+        for number in (1, 2):
+            await world.start(number)
+        await world.shared_out()
+        await world.led("quick")
+        for index in range(4):
+            assert await world.read("quick", index) == [b"in an object"]
+            await world.send("quick", index, b"new")
+            assert await world.read("quick", index) == [b"in an object", b"new"]
+
+    run(story)
+
+
+def test_compacted_messages_are_found_by_the_names_of_their_files(tmp_path: Path) -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        names = [naming.FileName(1, epoch, "cleaned/07") for epoch in (3, 5, 4)]
+        names += [naming.FileName(1, 9, "checkpoint"), naming.FileName(naming.ALL_SHARDS, 0, "cleaned/08")]
+        for name in names:
+            await store.put(naming.make("a-cluster", naming.FILE, 1, name), f"{name}".encode())
+        await store.put(naming.make("a-cluster", naming.FILE, 1), b"of a version that named no files")
+        rebuilding = Rebuilding(store, 3, 0)
+        assert (await rebuilding.look()).chains.keys() == {0, 1, 2}
+        files = sorted((row[0], row[1]) for rows in rebuilding.rows() if rows.table == "file" for row in rows.rows)
+        assert files == [(0, "cleaned/08"), (1, "cleaned/07"), (1, "cleaned/08"), (2, "cleaned/08")]
+        (found,) = (
+            row for rows in rebuilding.rows() if rows.table == "file" for row in rows.rows if row[1] == "cleaned/07"
+        )
+        assert store.objects[found[2]] == f"{names[1]}".encode()
+
+    asyncio.run(story())
+
+
+def test_a_store_of_something_else_is_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        with pytest.raises(StartError, match="objects of 0 clusters"):
+            await Rebuilding(store, 1, 0).look()
+        await store.put(naming.make("one", naming.MERGED, 1), b"no footer")
+        assert (await Rebuilding(store, 1, 0).look()).unread == 1
+        await store.put(naming.make("other", naming.MERGED, 1), b"no footer")
+        with pytest.raises(StartError, match="objects of 2 clusters"):
+            await Rebuilding(store, 1, 0).look()
+
+    asyncio.run(story())
