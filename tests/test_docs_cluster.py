@@ -21,7 +21,7 @@ from tests.server.nodes.load import need_services
 
 PAGE = (Path(__file__).parents[1] / "docs" / "cluster.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"<!-- test: run ?(\w*) -->\n```sh\n(.*?)```", PAGE, re.DOTALL)
-FILL, SAVE, RESTORE, RESUME, UPGRADE = (text for _, text in BLOCKS)
+REBUILD, FILL, SAVE, RESTORE, RESUME, UPGRADE = (text for _, text in BLOCKS)
 WAIT_S = 30.0
 
 
@@ -64,11 +64,11 @@ def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
         consumer.close()
 
 
-def restored(cluster: ClusterProcesses) -> NodeProcess:
-    """A node over another database and another prefix, with the same keys."""
-    node = cluster.add(7)
+def another(cluster: ClusterProcesses, number: int, database: str, **more: str) -> NodeProcess:
+    """A node over another database, with the same keys. `more`: of its settings in `$.cluster`."""
+    node = cluster.add(number)
     sections = json.loads(node.config.read_text())
-    sections["cluster"] |= {"database": cluster.database.dsn("restored"), "store": f"{cluster.store.url}/restored"}
+    sections["cluster"] |= {"database": cluster.database.dsn(database), **more}
     sections["node"]["id"] = 1
     node.config.write_text(json.dumps(sections))
 
@@ -76,7 +76,7 @@ def restored(cluster: ClusterProcesses) -> NodeProcess:
         import asyncpg
 
         connection = await asyncpg.connect(cluster.database.dsn())
-        await connection.execute("create database restored")
+        await connection.execute(f"create database {database}")
         await connection.close()
 
     asyncio.run(make())
@@ -96,7 +96,11 @@ def test_its_commands(tmp_path: Path) -> None:
             send(broker.bootstrap_servers, topic, b"1", b"2")
 
     def fill(cluster: ClusterProcesses) -> None:
-        reader.configs["broker.yaml"] = cluster.nodes[1].config
+        node = cluster.nodes[1]
+        node.config.write_text(
+            node.config.read_text().replace(f'"{cluster.store.url}"', f'"{cluster.store.url}/first"')
+        )
+        reader.configs["broker.yaml"] = node.config
         reader.run(FILL)
 
     with ClusterProcesses(tmp_path / "cluster", 1, durable=False, make=fill) as cluster:
@@ -114,7 +118,7 @@ def test_its_commands(tmp_path: Path) -> None:
         assert linked[1] > 0
         assert "the tables have format" in reader.run(UPGRADE)
         send(bootstrap, "orders", b"4")
-        other = restored(cluster)
+        other = another(cluster, 7, "restored", store=f"{cluster.store.url}/other")
         reader.configs["restored.yaml"] = other.config
         reader.run(RESTORE)
         other.start()
@@ -126,3 +130,10 @@ def test_its_commands(tmp_path: Path) -> None:
         assert "32 shards begin anew" in reader.run(RESUME)
         cluster.nodes[1].start()
         assert read(bootstrap, "orders", 4) == [b"1", b"2", b"3", b"4"]
+        send(bootstrap, "clicks-2026", b"3")
+        assert cluster.nodes[1].stop() == 0
+        rebuilt = another(cluster, 8, "rebuilt", store=f"{cluster.store.url}/first")
+        reader.configs["broker.yaml"] = rebuilt.config
+        assert len(reader.run(REBUILD).splitlines()) == 33
+        rebuilt.start()
+        assert read(rebuilt.bootstrap, "clicks-2026", 3) == [b"1", b"2", b"3"]

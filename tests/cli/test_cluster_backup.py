@@ -1,5 +1,5 @@
-"""`halfmoon cluster backup|restore|resume|import`, as a user gives them; what they do: tests/cluster/backup, and
-tests/server/nodes. On a real PostgreSQL and a real object store, where they are installed."""
+"""`halfmoon cluster backup|restore|resume|rebuild|import`, as a user gives them; what they do: tests/cluster/backup
+and tests/server/nodes. On a real PostgreSQL and a real object store, where they are installed."""
 
 from __future__ import annotations
 
@@ -106,6 +106,15 @@ def test_a_directory_is_brought_in_once(tmp_path: Path, say: Say) -> None:
     assert "the cluster is not empty" in error
     _, error = say("import", folder, "--object", "t", code=1)
     assert "give --config" in error
+
+
+def test_a_store_in_which_nothing_is_makes_no_database(tmp_path: Path, say: Say) -> None:
+    into = config(tmp_path, "first")
+    _, error = say("rebuild", "--fast", 2, "--objects", 1, "--config", into, code=1)
+    assert "objects of 0 clusters" in error
+    say("init", "--config", into, "--fast", 2, "--objects", 1)
+    _, error = say("rebuild", "--fast", 2, "--objects", 1, "--config", into, code=1)
+    assert "has a cluster already" in error
 
 
 def test_the_key_of_the_directory_becomes_the_clusters_where_secrets_need_it(tmp_path: Path) -> None:

@@ -290,3 +290,39 @@ def until_promoted(cluster: ClusterProcesses) -> None:
     while query(cluster, "select pg_is_in_recovery()::text") != "false":
         assert time.monotonic() < until_s
         time.sleep(0.05)
+
+
+@pytest.mark.timeout(240)
+def test_a_database_that_is_lost_is_made_of_the_store(tmp_path: Path) -> None:
+    """Topics of objects lose nothing; those that are fast, what was in the database only."""
+    need_services()
+    names = ["numbers-fast", "numbers-object"]
+    with ClusterProcesses(tmp_path / "cluster", 2, fast=2, objects=2, durable=False) as cluster:
+        cluster.wait_until_shared()
+        for durability in ("fast", "object"):
+            make_topic(cluster.bootstrap, f"numbers-{durability}", durability)
+        writings = [Writing(cluster.bootstrap, name) for name in names]
+        for writing in writings:
+            writing.until(200)
+        cluster.nodes[2].kill()
+        for writing in writings:
+            writing.until(200)
+        acknowledged = [writing.end() for writing in writings]
+        cluster.nodes[1].kill()
+        query(cluster, "create database another")
+        for node in cluster.nodes.values():
+            node.config.write_text(node.config.read_text().replace('/postgres"', '/another"'))
+        said = cluster.cluster("rebuild", "--fast", "2", "--objects", "2")
+        assert [line.split()[-1] for line in said.splitlines()[1:]] == ["-"] * 4, said
+        for node in cluster.nodes.values():
+            node.start()
+        cluster.wait_until_shared()
+        of_rows, of_objects = (read_all(cluster.bootstrap, name) for name in names)
+        assert of_objects == acknowledged[1]
+        for found, known in zip(of_rows, acknowledged[0], strict=True):
+            assert found == known[: len(found)]
+        writing = Writing(cluster.bootstrap, "numbers-object")
+        writing.until(20)
+        more = writing.end()
+        again = read_all(cluster.bootstrap, "numbers-object")
+        assert again == [old + new for old, new in zip(of_objects, more, strict=True)]
