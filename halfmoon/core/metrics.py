@@ -6,6 +6,7 @@ loop and takes microseconds; who serves the numbers makes text of them elsewhere
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 Kind = Literal["counter", "gauge", "histogram"]
@@ -26,3 +27,10 @@ class Put(Protocol):
     def __call__(self, name: str, value: float, *labels: str) -> None:
         """A number of a family, with the values of its labels in their order."""
         ...
+
+
+class Metrics(NamedTuple):
+    """What is read of something that is no feature."""
+
+    families: Sequence[Family]
+    read: Callable[[Put], None]

@@ -51,9 +51,9 @@ from halfmoon.services.topic_configs import OF_PLUGINS
 
 if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.server import Server as RocketmqServer
+    from halfmoon.core.metrics import Metrics
     from halfmoon.server.access_tokens import AccessTokens
     from halfmoon.server.http import HttpServer
-    from halfmoon.server.readings import ReplicaReads
 
 logger = logging.getLogger("halfmoon.server")
 
@@ -97,9 +97,8 @@ class App:
         """The loop's, once it is started."""
         self.tls_files = TlsFiles(self._all_tls)
         self.auditing: Auditing | None = None
-        self.replica_reads: ReplicaReads | None = None
-        """Only a node of a cluster has some."""
         """Where anything is recorded."""
+        self.more_metrics: Metrics | None = None
         self.access_tokens: AccessTokens | None = None
         """Who verifies them, where clients come with them."""
 

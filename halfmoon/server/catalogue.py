@@ -56,13 +56,6 @@ NARROW: dict[str, Family] = {
         Family("halfmoon_cold_reads_total", "counter", "Reads of data outside the page cache, done in a thread."),
         Family("halfmoon_fetch_buffer_bytes", "gauge", "Bytes read from the disk for fetches and not sent yet."),
         Family("halfmoon_fetch_buffer_waits_total", "counter", "Fetches that waited for room to be read into."),
-        Family(
-            "halfmoon_replica_requests_total",
-            "counter",
-            "Requests for what other nodes lead, for consumers of this node's rack.",
-            ("source",),
-        ),
-        Family("halfmoon_replica_read_bytes_total", "counter", "Bytes that these requests have brought.", ("source",)),
         Family("halfmoon_start_offset_moves_total", "counter", "Times that retention moved a start offset."),
         Family("halfmoon_refused_batches_total", "counter", "Produced batches that the broker refused.", ("reason",)),
         Family("halfmoon_held_requests", "gauge", "Requests held now (long polling)."),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from halfmoon.config.settings import Settings
     from halfmoon.config.units import Address
     from halfmoon.core.kernel import Kernel
+    from halfmoon.core.metrics import Metrics
     from halfmoon.server.access_tokens import AccessTokens
     from halfmoon.server.auditing import Auditing
     from halfmoon.server.loop_lag import LoopLag
@@ -65,15 +66,6 @@ class ReadPlugins(Protocol):
     def guard(self) -> Guard: ...
 
 
-class ReplicaReads(Protocol):
-    """cluster/engine/placed.PlacedReads."""
-
-    gets: int
-    get_bytes: int
-    queries: int
-    row_bytes: int
-
-
 class App(Protocol):
     """What is read: a process that runs (app.App, or workers.worker.Worker), with its admin port."""
 
@@ -86,7 +78,7 @@ class App(Protocol):
     access_tokens: AccessTokens | None
     access: Access | None
     auditing: Auditing | None
-    replica_reads: ReplicaReads | None
+    more_metrics: Metrics | None
 
     @property
     def kafka_address(self) -> Address | None: ...
@@ -124,6 +116,9 @@ async def take(app: App) -> Readings:
     _read_requests(app, kernel, readings)
     _read_plugins(app, readings)
     readings.families += kernel.features.families
+    if app.more_metrics is not None:
+        readings.families += app.more_metrics.families
+        app.more_metrics.read(readings.put)
     for part in parts:
         _read_part(part, readings)
     if len(parts) > 1:
@@ -158,12 +153,6 @@ def _read_process(app: App, kernel: Kernel, readings: Readings) -> None:
     put("halfmoon_disk_free_bytes", kernel.fs.free_bytes())
     put("halfmoon_fetch_buffer_bytes", kernel.fetch_buffers.in_use_bytes)
     put("halfmoon_fetch_buffer_waits_total", kernel.fetch_buffers.waited)
-    reads = app.replica_reads
-    if reads is not None:
-        put("halfmoon_replica_requests_total", reads.gets, "store")
-        put("halfmoon_replica_requests_total", reads.queries, "database")
-        put("halfmoon_replica_read_bytes_total", reads.get_bytes, "store")
-        put("halfmoon_replica_read_bytes_total", reads.row_bytes, "database")
     readings.put_histogram("halfmoon_loop_lag_seconds", app.loop_lag.durations)
     for cause, longest in app.turns.longest().items():
         put("halfmoon_loop_longest_turn_cpu_seconds", longest.cpu_s, cause)

@@ -47,6 +47,8 @@ class NodeProcess:
         self.number = number
         self.folder = folder
         self.bootstrap = f"127.0.0.1:{kafka}"
+        self.http = ""
+        """Where its /metrics and /healthz are."""
         self._environment = environment
         self.program = program
         """What its next start runs."""
@@ -197,6 +199,7 @@ class ClusterProcesses:
         (folder / "broker.yaml").write_text(json.dumps(sections, indent=2))
         environment = {**self.environment, **self.environment_of(number)}
         node = self.nodes[number] = NodeProcess(number, folder, kafka, environment, self.program_of(number))
+        node.http = f"http://127.0.0.1:{http}"
         return node
 
     def reached(self, number: int, link: int) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from halfmoon.remoting import command as wire
 from halfmoon.server import metrics, progress_readings, readings, series
 from halfmoon.server.catalogue import NARROW, WIDE
 from halfmoon.server.loop_lag import LoopLag
+from halfmoon.server.nodes.metrics import FAMILIES as OF_NODES
 from halfmoon.server.reading_types import GroupReading, Histogram, Readings, TopicReading
 from tests.several_workers import logs_of, nodes_at
 
@@ -64,6 +65,7 @@ OF_FEATURES = [
     if feature.ispkg and find_spec(f"{room.__name__}.{feature.name}.metrics")
     for family in import_module(f"{room.__name__}.{feature.name}.metrics").FAMILIES
 ]
+OF_FEATURES += OF_NODES
 
 
 def made_up() -> Readings:

@@ -109,6 +109,9 @@ class Membership:
             except DatabaseUnavailableError as error:
                 log.warning("event=not_left error=%s", error)
 
+    def confirmed_ago_s(self) -> float:
+        return asyncio.get_running_loop().time() - self.confirmed_s
+
     async def _renew(self) -> None:
         begun_s = asyncio.get_running_loop().time()
         before = dict(self._owned)

@@ -81,6 +81,8 @@ class Engine:
         self._cache = Cache(settings.cache_bytes, hot_bytes)
         self.logs: Callable[[], Sequence[ShardLog]] = tuple
         """Of the shards that are open."""
+        self.row_bytes = 0
+        """Of this node's shards, in the database; as of a moment ago."""
         self._tasks: list[asyncio.Task[None]] = []
 
     def _key(self, kind: str, file: naming.FileName | None = None) -> str:
@@ -132,6 +134,24 @@ class Engine:
     def closed(self, shard: int) -> None:
         self._backings.pop(shard, None)
 
+    # -- counted -------------------------------------------------------------------------------------------------------
+
+    def commits(self) -> tuple[int, int]:
+        """So many statements have committed something: of fast shards, and of others."""
+        return self._rows.statements, self._objects.objects
+
+    @property
+    def object_bytes(self) -> int:
+        return self._objects.object_sizes
+
+    @property
+    def moved_bytes(self) -> int:
+        return self._mover.moved_bytes
+
+    @property
+    def forgotten_bytes(self) -> int:
+        return self._cache.forgotten_bytes
+
     # -- again and again -------------------------------------------------------------------------------------------
 
     async def _move(self) -> None:
@@ -140,7 +160,8 @@ class Engine:
 
     async def _measure_rows(self) -> None:
         """They wait for the object store, and must not fill the database's disk."""
-        self._rows.held = sum(row.size for log in self.logs() for row in rows_of(log.pieces)) >= MOST_ROW_BYTES
+        self.row_bytes = sum(row.size for log in self.logs() for row in rows_of(log.pieces))
+        self._rows.held = self.row_bytes >= MOST_ROW_BYTES
 
     async def _forget(self) -> None:
         self._cache.turn(self.logs())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from halfmoon.cluster.engine.membership import Membership
-    from halfmoon.cluster.engine.pieces import Head
+    from halfmoon.cluster.engine.pieces import Durability, Head
     from halfmoon.server.nodes.engine import Engine
     from halfmoon.server.nodes.node_place import NodePlace
 
@@ -234,6 +234,10 @@ class HeldShards:
         """Who waits for any of them is told that it is no use."""
         for shard in self._wanted:
             self._engine.abandon(shard, OSError("this node stops"))
+
+    def count(self, durability: Durability) -> int:
+        """Of those that are open."""
+        return sum(head.durability is durability for shard, head in self._wanted.items() if shard in self.open)
 
     def wanted_shards(self) -> Sequence[int]:
         """Those that are this node's."""

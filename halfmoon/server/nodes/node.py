@@ -19,6 +19,7 @@ from halfmoon.cluster.messages import Done, ShardGiven
 from halfmoon.cluster.placement import Layout
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.errors import StartError
+from halfmoon.server.nodes import metrics
 from halfmoon.server.nodes.catalog_watch import CatalogWatch
 from halfmoon.server.nodes.confirming import Confirming
 from halfmoon.server.nodes.database_clock import DatabaseClock
@@ -123,24 +124,25 @@ class ClusterNode:
         member.on_nodes = self._nodes
         member.reaches_store = lambda: engine.store.is_reached
         worker.answer_also({ShardGiven: self._given_a_shard})
-        self._serve_nearby(engines)
+        worker.more_metrics = metrics.of_node(engine, held, clock, self._serve_nearby(engines))
         engine.start()
         on_stop(self._leave)
         await member.start()
         await self._first_shards()
 
-    def _serve_nearby(self, engines: Engines) -> None:
+    def _serve_nearby(self, engines: Engines) -> PlacedReads:
         """Consumers of this node's rack are served what others lead, and others are told what this one does."""
         worker, place, settings = self.worker, self.place, self._settings.cluster
         front = worker.shards.front
         places = Places(front, place.logs, place.confirm, asyncio.get_running_loop().time)
         worker.answer_also(places.answers())
-        placed = worker.replica_reads = PlacedReads(engines.database, engines.store, settings.read_cache_bytes)
+        placed = PlacedReads(engines.database, engines.store, settings.read_cache_bytes)
         reads = NearbyReads(
             place.me, worker.shards.owners, worker.links, place.rack_of, places.is_spared, placed,
             front.fetch_buffers,
         )  # fmt: skip
         worker.answering.add(Nearby(settings.rack, reads, place.confirm))
+        return placed
 
     async def _layout(self) -> Layout:
         """Raises StartError."""

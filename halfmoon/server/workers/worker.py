@@ -65,8 +65,8 @@ if TYPE_CHECKING:
     from halfmoon.adapters.tcp.access import Access, Rights
     from halfmoon.config.listener_settings import RocketmqListener
     from halfmoon.config.settings import Settings
+    from halfmoon.core.metrics import Metrics
     from halfmoon.server.access_tokens import AccessTokens
-    from halfmoon.server.readings import ReplicaReads
     from halfmoon.server.workers.place import Place
     from halfmoon.server.workers.rocketmq_servers import RocketmqServers
 
@@ -103,8 +103,7 @@ class Worker:
         self.tls_files = TlsFiles(self._all_tls)
         self.access_tokens: AccessTokens | None = None
         self.auditing: Auditing | None = None
-        self.replica_reads: ReplicaReads | None = None
-        """Of a node of a cluster."""
+        self.more_metrics: Metrics | None = None
         self._rocketmq: RocketmqServers | None = None
         self.access: Access | None = None
         self._inboxes: dict[int, Inbox] = {}

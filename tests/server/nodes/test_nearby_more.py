@@ -357,8 +357,10 @@ def test_records_are_read_while_they_are_brought_from_rows_into_objects_and_comp
                     last = last[size:]
                 found += got.values
             assert set(newest.values()) <= set(found)
-        reads = world.nodes[other].worker.replica_reads
-        assert reads is not None
-        assert reads.gets
+        metrics = world.nodes[other].worker.more_metrics
+        assert metrics is not None
+        read: dict[tuple[str, ...], float] = {}
+        metrics.read(lambda name, value, *labels: read.update({(name, *labels): value}))
+        assert read["halfmoon_replica_requests_total", "store"] > 0
 
     run(story, **settings)

@@ -6,11 +6,13 @@ The store is versitygw, the database PostgreSQL; where one of them is not instal
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Iterator, Mapping
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from halfmoon.testing.cluster import ClusterProcesses
+from halfmoon.testing.cluster import ClusterProcesses, NodeProcess
 from tests.server.nodes.load import Writing, make_topic, need_services, read_all
 
 
@@ -46,3 +48,37 @@ def test_what_is_acknowledged_is_there_once_and_in_order_whatever_happens_to_nod
         cluster.nodes[1].signal(signal.SIGCONT)
         acknowledged = writing.end()
     assert read_all(cluster.bootstrap, f"numbers-{durability}") == acknowledged
+
+
+def metrics(node: NodeProcess) -> Mapping[tuple[str, str], float]:
+    """Of the cluster: by the name, and the durability."""
+    with urllib.request.urlopen(f"{node.http}/metrics") as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    return {
+        (sample.name, sample.labels.get("durability", "")): sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name.startswith("halfmoon_cluster_")
+    }
+
+
+def test_nodes_have_metrics(cluster: ClusterProcesses) -> None:
+    cluster.wait_until_shared()
+    for durability in ("fast", "object"):
+        make_topic(cluster.bootstrap, f"measured-{durability}", durability)
+        writing = Writing(cluster.bootstrap, f"measured-{durability}")
+        try:
+            writing.until(20)
+        finally:
+            writing.end()
+    found = [metrics(node) for node in cluster.nodes.values()]
+    for durability in ("fast", "object"):
+        assert sum(each["halfmoon_cluster_shards", durability] for each in found) == 4
+        assert all(each["halfmoon_cluster_commits_total", durability] > 0 for each in found)
+    for each in found:
+        assert each["halfmoon_cluster_object_bytes_total", ""] > 0
+        assert each["halfmoon_cluster_pieces", ""] > 0
+        assert each["halfmoon_cluster_cache_bytes", ""] > 0
+        assert each["halfmoon_cluster_store_reached", ""] == 1
+        assert 0 <= each["halfmoon_cluster_lease_age_seconds", ""] < 3
+        assert each["halfmoon_cluster_clock_offset_seconds", ""] == 0
