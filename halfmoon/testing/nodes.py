@@ -16,6 +16,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -130,12 +131,8 @@ class Nodes:
 
     def stop(self) -> None:
         """Stop cleanly. Raises RuntimeError where one has ended otherwise."""
-        problems = []
-        for process in self._processes:
-            try:
-                process.stop()
-            except RuntimeError as error:
-                problems.append(str(error))
+        with ThreadPoolExecutor(len(self._processes) or 1) as pool:
+            problems = [problem for problem in pool.map(_stopped, self._processes) if problem]
         self._processes = []
         if problems:
             raise RuntimeError("; ".join(problems))
@@ -157,6 +154,15 @@ class Nodes:
     @staticmethod
     def folder_of(data_dir: str, number: int) -> Path:
         return Path(data_dir) / f"node-{number}"
+
+
+def _stopped(process: ServingProcess) -> str:
+    """What was wrong, if anything."""
+    try:
+        process.stop()
+    except RuntimeError as error:
+        return str(error)
+    return ""
 
 
 def _of_node(number: int, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ tried again, as long as it is this node's.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
@@ -208,7 +209,10 @@ class HeldShards:
         """Give all shards to the other nodes, in good order; those that cannot be given are closed."""
         self._leaving = True
         turns = asyncio.Semaphore(LEAVING)
-        others = in_turn(self.member.nodes, self.member.incarnation)
+        nodes = self.member.nodes
+        with contextlib.suppress(DatabaseUnavailableError):
+            nodes = await self._engine.database.nodes()  # some may leave as well
+        others = in_turn(nodes, self.member.incarnation)
 
         async def one(head: Head) -> None:
             async with turns:

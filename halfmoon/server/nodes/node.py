@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
@@ -204,6 +205,9 @@ class ClusterNode:
     async def _leave(self) -> None:
         try:
             async with asyncio.timeout(LEAVE_S):
+                # So that others who stop now give nothing to this one.
+                with contextlib.suppress(DatabaseUnavailableError):
+                    await self._engines.database.drain(self.place.me, True)
                 await self.held.leave()
         except TimeoutError:
             logger.warning("event=not_left_in_time after_s=%g", LEAVE_S)
