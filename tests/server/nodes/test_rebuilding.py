@@ -171,6 +171,58 @@ def test_what_was_in_the_database_only_is_lost_and_nothing_else(run: Any, monkey
     run(story)
 
 
+async def bytes_of(world: World, pieces: Any) -> bytes:
+    data = b""
+    for piece in pieces:
+        data += await world.store.get(piece.key, piece.at, piece.at + piece.size)
+    return data
+
+
+def test_whatever_happened_to_nodes_and_services_the_log_of_a_shard_of_objects_is_found(run: Any) -> None:
+    """Objects were stored and not committed, or late; nodes were cut off, and others went on."""
+
+    async def story(world: World) -> None:
+        assert await world.create("cheap", 4, configs=ON_OBJECTS) == NONE
+        sent: list[int] = []
+        sending = asyncio.ensure_future(keep_sending(world, sent))
+        for round_ in range(2):
+            for engines in world.engines.values():
+                engines.store.share = engines.database.share = 0.2
+            goal = len(sent) + 5
+            await world.until(lambda goal=goal: len(sent) >= goal)
+            gone = 1 + round_ % 2
+            world.cut_off(gone)
+            world.database.die(world.nodes[gone].member.incarnation)
+            await world.until(lambda gone=gone: len(world.holders()[3 - gone]) == 4)
+            engines = world.engines[gone]
+            engines.database.down = engines.store.down = False
+        for engines in world.engines.values():
+            engines.store.share = engines.database.share = 0
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        await world.until(lambda: all(len(found) == 2 for found in world.holders().values()))
+        assert any(engines.store.late for engines in world.engines.values())
+        heads = [world.database.shards[shard] for shard in (2, 3)]
+        pieces = [[piece for _, piece in sorted(each.pieces.items())] for each in heads]
+        truth = [await bytes_of(world, each) for each in pieces]
+        stored = set(world.store.objects)
+        assert stored - set(world.database.objects), "nothing was fenced off"
+        found = await Rebuilding(world.store, 2, 2).look()
+        for shard, known in zip((2, 3), truth, strict=True):
+            chain = found.chains[shard]
+            assert chain.start == 0
+            assert (await bytes_of(world, chain.pieces))[: len(known)] == known
+
+    run(story)
+
+
+async def keep_sending(world: World, sent: list[int]) -> None:
+    while True:
+        for index in range(4):
+            await world.send("cheap", index, b"%d" % len(sent))
+        sent.append(len(sent))
+
+
 def test_compacted_messages_are_found_by_the_names_of_their_files(tmp_path: Path) -> None:
     async def story() -> None:
         store = MemoryStore()

@@ -272,11 +272,16 @@ def give_away(folder: Path) -> None:
         shutil.chown(folder, "postgres", "postgres")
 
 
-def query(cluster: ClusterProcesses, statement: str) -> str:
+def ends_of(cluster: ClusterProcesses, database: str) -> dict[int, int]:
+    found = query(cluster, "select json_object_agg(shard, end_position)::text from shard", database)
+    return {int(shard): end for shard, end in json.loads(found).items()}
+
+
+def query(cluster: ClusterProcesses, statement: str, database: str = "postgres") -> str:
     import asyncpg
 
     async def ask() -> str:
-        connection = await asyncpg.connect(cluster.database.dsn())
+        connection = await asyncpg.connect(cluster.database.dsn(database))
         try:
             return str(await connection.fetchval(statement))
         finally:
@@ -309,15 +314,20 @@ def test_a_database_that_is_lost_is_made_of_the_store(tmp_path: Path) -> None:
             writing.until(200)
         acknowledged = [writing.end() for writing in writings]
         cluster.nodes[1].kill()
+        ends = ends_of(cluster, "postgres")
         query(cluster, "create database another")
         for node in cluster.nodes.values():
             node.config.write_text(node.config.read_text().replace('/postgres"', '/another"'))
         said = cluster.cluster("rebuild", "--fast", "2", "--objects", "2")
         assert [line.split()[-1] for line in said.splitlines()[1:]] == ["-"] * 4, said
+        found_ends = ends_of(cluster, "another")
+        assert all(found_ends[shard] <= ends[shard] for shard in (0, 1)), (ends, found_ends)
+        assert all(found_ends[shard] >= ends[shard] for shard in (2, 3)), (ends, found_ends)
         for node in cluster.nodes.values():
             node.start()
         cluster.wait_until_shared()
         of_rows, of_objects = (read_all(cluster.bootstrap, name) for name in names)
+        assert [len(each) for each in of_objects] == [len(each) for each in acknowledged[1]]
         assert of_objects == acknowledged[1]
         for found, known in zip(of_rows, acknowledged[0], strict=True):
             assert found == known[: len(found)]
