@@ -1,6 +1,6 @@
 """A cluster is backed up while clients write, and is there again as it was; a directory is brought into a cluster.
 
-Nodes are processes, over a real PostgreSQL and a real object store.
+Nodes are processes, over a real PostgreSQL and a real object store. What is shorter: tests/test_docs_cluster.py.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from tests.server.workers.test_import_served import (
 from tests.server.workers.test_import_served import PARTITIONS as MANY
 from tests.testing.test_broker import QUIET
 
+pytestmark = pytest.mark.timeout(240)
 FAST, OBJECTS = 4, 4
 
 
@@ -88,7 +89,6 @@ def epochs(cluster: ClusterProcesses) -> dict[int, int]:
     return {int(shard): epoch for shard, epoch in json.loads(query(cluster, EPOCHS_OF)).items()}
 
 
-@pytest.mark.timeout(240)
 def test_a_cluster_is_there_again_as_it_was_at_one_moment(tmp_path: Path) -> None:
     need_services()
     names = ["numbers-fast", "numbers-object"]
@@ -170,7 +170,6 @@ def committed_values(bootstrap: str, topic: str) -> list[bytes]:
         consumer.close()
 
 
-@pytest.mark.timeout(240)
 def test_a_directory_of_one_process_is_brought_into_a_cluster(tmp_path: Path) -> None:
     need_services()
     folder = tmp_path / "data"
@@ -211,7 +210,6 @@ def test_a_directory_of_one_process_is_brought_into_a_cluster(tmp_path: Path) ->
 ARCHIVED = "archive_mode = on\narchive_command = 'cp %p {0}/%f'\nrestore_command = 'cp {0}/%f %p'\nwal_level = replica"
 
 
-@pytest.mark.timeout(240)
 def test_the_database_is_brought_back_to_an_earlier_moment_over_the_same_store(tmp_path: Path) -> None:
     """By PostgreSQL's archive: what was committed until that moment is there, and what came later is not."""
     need_services()
@@ -297,7 +295,6 @@ def until_promoted(cluster: ClusterProcesses) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.timeout(240)
 def test_a_database_that_is_lost_is_made_of_the_store(tmp_path: Path) -> None:
     """Topics of objects lose nothing; those that are fast, what was in the database only."""
     need_services()

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from halfmoon.cluster.postgres import schema
 from halfmoon.testing.cluster import NEXT_VERSION, PROGRAM, ClusterProcesses
 from tests.server.nodes.load import Writing, make_topic, need_services, read_all
@@ -17,6 +19,7 @@ def formats(cluster: ClusterProcesses) -> list[int]:
     return [row["format"] for row in cluster.state() if row["state"] == "up"]
 
 
+@pytest.mark.timeout(240)
 def test_nodes_of_two_versions_serve_together(tmp_path: Path) -> None:
     need_services()
     now = schema.NEWEST
