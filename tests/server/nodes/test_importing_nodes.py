@@ -79,6 +79,23 @@ def test_a_file_of_all_shards_is_one_object(folder: Path, before: Before, clock:
                 assert any(unused.database.objects[key].dead_s is not None for key in shared)
 
 
+def test_a_large_segment_becomes_several_objects(
+    folder: Path, before: Before, clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A border may lie anywhere."""
+    monkeypatch.setattr("halfmoon.server.nodes.bringing_in.MOST_BYTES", 10_007)
+    unused = MemoryUnused(SHARDS)
+    bring_in(folder, unused, clock)
+    segments = list_segments(OsFileSystem(folder))
+    pieces = unused.database.shards[0].pieces.values()
+    assert len(pieces) > 3 * len(segments)
+    assert max(piece.size for piece in pieces) == 10_007
+    assert len({piece.segment for piece in pieces}) == len(segments) + 1
+    with ClusterShards(unused, tmp_path / "cache", clock) as shards:
+        found = records_of(shards.nodes)
+        assert {place: rows[: len(before.records[place])] for place, rows in found.items()} == before.records
+
+
 def test_topics_go_to_shards_of_objects_where_it_is_wanted(
     folder: Path, before: Before, clock: VirtualClock, tmp_path: Path
 ) -> None:
