@@ -23,7 +23,7 @@ from halfmoon.cluster.engine.pieces import Piece
 from halfmoon.cluster.engine.placed import PieceGoneError, Place
 from halfmoon.cluster.reading_messages import AskPlaces, CannotRead, LookNow, Placed, PlacesFound
 from halfmoon.core.transactions.aborted import Aborted
-from halfmoon.errors import BrokerError, Fault
+from halfmoon.errors import Fault
 from halfmoon.server.workers.tasks import resolve, soon
 
 if TYPE_CHECKING:
@@ -223,7 +223,10 @@ class _Look:
         """Until one of them has enough, or all have answered since the time is over."""
         missing = max(1, self._min_bytes - sum(one.size for one in found.values()))
         loop = asyncio.get_running_loop()
-        waiting = {loop.create_task(self._ask(group, missing, wait_ms)) for group in groups}
+        waiting = set()
+        for group in groups:
+            known = sum(found[each].size for each, _ in group.asked if each in found)
+            waiting.add(loop.create_task(self._ask(group, known + missing, wait_ms)))
         try:
             while waiting:
                 done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -257,8 +260,8 @@ class _Look:
         finally:
             self._waiting.pop(reader, None)
         if not isinstance(told, PlacesFound) or len(told.rows) != len(group.asked):
-            placed = Placed(told.fault.name) if isinstance(told, BrokerError) else NOT_HERE
-            return {each: _Found(placed, ()) for each, _ in group.asked}
+            # It is gone, or cannot be reached, or is of a version that does not know the question.
+            return {each: _Found(NOT_HERE, ()) for each, _ in group.asked}
         pieces: dict[int, list[Piece]] = {}
         for shard, start, end, crc, segment, key, at in told.pieces:
             pieces.setdefault(shard, []).append(Piece(start, end, crc, segment, key, at))
