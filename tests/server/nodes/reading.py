@@ -84,6 +84,19 @@ async def in_balance(world: World) -> None:
     await world.shared_out()
 
 
+def requests(world: World, source: str) -> float:
+    """What nodes have asked of the store or the database for consumers of their racks, as their metrics say."""
+    found: dict[tuple[str, ...], float] = {}
+
+    def put(name: str, value: float, *labels: str) -> None:
+        found[name, *labels] = found.get((name, *labels), 0) + value
+
+    for node in world.nodes.values():
+        assert node.worker.more_metrics is not None
+        node.worker.more_metrics.read(put)
+    return found["halfmoon_replica_requests_total", source]
+
+
 async def placed(world: World, name: str) -> dict[int, tuple[int, int]]:
     """Partition → (its leader, another node)."""
     await world.led(name)

@@ -33,6 +33,7 @@ from tests.server.nodes.reading import (
     in_balance,
     placed,
     produce_keyed,
+    requests,
 )
 
 CREATE_ACLS, TOPIC_AUTHORIZATION_FAILED = 30, 29
@@ -357,10 +358,6 @@ def test_records_are_read_while_they_are_brought_from_rows_into_objects_and_comp
                     last = last[size:]
                 found += got.values
             assert set(newest.values()) <= set(found)
-        metrics = world.nodes[other].worker.more_metrics
-        assert metrics is not None
-        read: dict[tuple[str, ...], float] = {}
-        metrics.read(lambda name, value, *labels: read.update({(name, *labels): value}))
-        assert read["halfmoon_replica_requests_total", "store"] > 0
+        assert requests(world, "store") > 0
 
     run(story, **settings)

@@ -14,7 +14,7 @@ from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.server.measured_loop import MeasuredLoop
 from tests.server.asking import NONE
 from tests.server.nodes.cluster import World, cluster
-from tests.server.nodes.reading import Consumer, Producer, in_balance
+from tests.server.nodes.reading import Consumer, Producer, in_balance, requests
 
 RACKS = ["east", "west", "east"]
 FAST = [Durability.FAST] * 6
@@ -123,7 +123,6 @@ def test_calls_to_the_store_and_the_database_fail_while_replicas_read(
             engines.database.share = engines.store.share = 0.0
         await traffic.flow(8)
         assert sum(each.by_replica for each in traffic.consumers) > 20
-        reads = [node.worker.replica_reads for node in world.nodes.values()]
-        assert sum(each.gets + each.queries for each in reads) > 20
+        assert requests(world, "store") + requests(world, "database") > 20
 
     run(story, durability)
