@@ -37,8 +37,8 @@ logger = logging.getLogger("halfmoon.cluster")
 
 ANSWER_S: Final = 2.0
 """A leader that has not answered so long after it should have is taken to be gone."""
-ROWS: Final = 400
-"""Partitions in one question: some milliseconds for who answers."""
+ROWS: Final = 100
+"""Partitions in one question: two milliseconds for who answers, who gives others their turn then."""
 TRIES: Final = 3
 """So often the leaders are asked where the batches stand, which may be brought elsewhere meanwhile."""
 TOLD_S: Final = 5.0
@@ -215,9 +215,20 @@ class _Look:
         return size >= self._min_bytes or any(one.ends_the_wait for one in found.values())
 
     async def _ask_all(self, groups: Sequence[_Group], found: dict[Partition, _Found]) -> None:
-        """What there is at once."""
-        for one in await asyncio.gather(*(self._ask(group, 1, 0) for group in groups)):
-            found.update(one)
+        """What there is at once: of each leader one question after the other."""
+        of_process: dict[int, list[_Group]] = {}
+        for group in groups:
+            of_process.setdefault(group.process, []).append(group)
+
+        async def ask(some: Sequence[_Group]) -> None:
+            answer: dict[Partition, _Found] = {}
+            for group in some:
+                # One that did not answer is not asked again.
+                is_gone = any(one.placed is NOT_HERE for one in answer.values())
+                answer = _nothing(group) if is_gone else await self._ask(group, 1, 0)
+                found.update(answer)
+
+        await asyncio.gather(*map(ask, of_process.values()))
 
     async def _wait(self, groups: Sequence[_Group], found: dict[Partition, _Found], wait_ms: int) -> None:
         """Until one of them has enough, or all have answered since the time is over."""
@@ -261,7 +272,7 @@ class _Look:
             self._waiting.pop(reader, None)
         if not isinstance(told, PlacesFound) or len(told.rows) != len(group.asked):
             # It is gone, or cannot be reached, or is of a version that does not know the question.
-            return {each: _Found(NOT_HERE, ()) for each, _ in group.asked}
+            return _nothing(group)
         pieces: dict[int, list[Piece]] = {}
         for shard, start, end, crc, segment, key, at in told.pieces:
             pieces.setdefault(shard, []).append(Piece(start, end, crc, segment, key, at))
@@ -329,6 +340,11 @@ class _Look:
         self._nearby.cannot_read(error)
         failed = NearFound(Fault.KAFKA_STORAGE_ERROR)
         return {each: failed if one.placed.places else _found(one.placed, ()) for each, one in found.items()}
+
+
+def _nothing(group: _Group) -> dict[Partition, _Found]:
+    """Of a leader that is not there."""
+    return {each: _Found(NOT_HERE, ()) for each, _ in group.asked}
 
 
 def _copied(batch: memoryview, take: Callable[[int], memoryview]) -> memoryview:

@@ -17,7 +17,7 @@ from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.storage.fetch_buffers import FetchBuffers
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
-from halfmoon.server.nodes.nearby import ANSWER_S, TRIES, NearbyReads
+from halfmoon.server.nodes.nearby import ANSWER_S, ROWS, TRIES, NearbyReads
 from tests.cluster.engine.virtual import play
 
 ME = 9
@@ -231,6 +231,21 @@ def test_a_leader_that_does_not_answer_is_taken_to_be_gone() -> None:
         leaders.silent.clear()
         leaders.refusing.add(2)
         assert leaders.counts(await leaders.look()) == [1, Fault.NOT_LEADER_OR_FOLLOWER]
+
+    play(story())
+
+
+def test_very_many_partitions_are_asked_for_in_several_questions() -> None:
+    async def story() -> None:
+        leaders = Leaders(250, 1)
+        leaders.batches = [1] * 250
+        assert leaders.counts(await leaders.look()) == [1] * 250
+        assert [len(asked.rows) for _, asked in leaders.asked] == [ROWS, ROWS, 250 - 2 * ROWS]
+        leaders.silent.add(1)
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        assert leaders.counts(await leaders.look()) == [Fault.NOT_LEADER_OR_FOLLOWER] * 250
+        assert loop.time() - begun_s < ANSWER_S + 0.5
 
     play(story())
 
