@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer as TransactionalProducer
 
-from halfmoon.adapters.kafka.protocol import CreateAclsRequest
+from halfmoon.adapters.kafka.protocol import AlterClientQuotasRequest, CreateAclsRequest
 from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.cluster.reading_messages import AskPlaces, Placed
 from halfmoon.cluster.store import CatalogUnavailableError
@@ -36,7 +36,8 @@ from tests.server.nodes.reading import (
     requests,
 )
 
-CREATE_ACLS, TOPIC_AUTHORIZATION_FAILED = 30, 29
+CREATE_ACLS, ALTER_QUOTAS = 30, 49
+TOPIC_AUTHORIZATION_FAILED = 29
 RACKS = ["east", "west"]
 RACK_OF = dict(enumerate(RACKS, 1))
 MIXED = [Durability.FAST] * 2 + [Durability.OBJECT] * 2
@@ -264,6 +265,25 @@ def test_a_replica_asks_the_same_access_rules(run: Any) -> None:
             assert (found.error, found.values, found.high_watermark) == (TOPIC_AUTHORIZATION_FAILED, [], -1)
 
     run(story, security={"authorizer": "acl", "allow_everyone_if_no_acl_found": True})
+
+
+def test_a_replica_obeys_the_same_quotas(run: Any) -> None:
+    async def story(world: World) -> None:
+        leader, other = await topic_of_two(world)
+        for _ in range(8):
+            assert await world.produce(leader, "t", 0, bytes(10_000)) == NONE
+        entry = AlterClientQuotasRequest.EntryData
+        quota = entry(
+            entity=[entry.EntityData(entity_type="client-id", entity_name=None)],
+            ops=[entry.OpData(key="consumer_byte_rate", value=3_000.0, remove=False)],
+        )
+        (made,) = (await world.ask(leader, ALTER_QUOTAS, 1, entries=[quota], validate_only=False)).entries
+        assert made.error_code == NONE
+        sizes = [len((await fetch(world, node, "t", 0, 0, rack=RACK_OF[node])).records) for node in (leader, other)]
+        assert 10_000 < sizes[1] < 80_000
+        assert sizes[0] == sizes[1]
+
+    run(story)
 
 
 def test_another_request_on_the_connection_ends_the_wait(run: Any) -> None:
