@@ -209,7 +209,7 @@ class ClusterProcesses:
 
     def program_of(self, number: int) -> Sequence[str]:
         """As of NodeProcess. For those who change what a node does."""
-        return "-m", "halfmoon"
+        return PROGRAM
 
     def environment_of(self, number: int) -> Mapping[str, str]:
         """More of a node's environment."""
