@@ -65,8 +65,8 @@ class NodeProcess:
 
     def begin(self) -> None:
         """Nobody needs to wait until it is ready."""
-        self._wait()
-        command = [sys.executable, *self.program, "serve", "--config", str(self.config)]
+        self.wait()
+        command = [sys.executable, *self._program, "serve", "--config", str(self.config)]
         with (self.folder / "log").open("a") as log:
             self.process = subprocess.Popen(
                 command, env=self._environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -91,18 +91,19 @@ class NodeProcess:
 
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
-        self._wait()
+        self.wait()
 
     def stop(self) -> int | None:
         """In good order; the exit code."""
         self.signal(signal.SIGTERM)
         try:
-            return self._wait()
+            return self.wait()
         except subprocess.TimeoutExpired:
             self.kill()
             raise
 
-    def _wait(self) -> int | None:
+    def wait(self) -> int | None:
+        """For its end; the exit code. Raises subprocess.TimeoutExpired."""
         process = self.process
         if process is None:
             return None

@@ -195,9 +195,8 @@ class Oracle:
         until_s = time.monotonic() + SETTLES_S
         while True:
             # One that was there before a process's death has older leader epochs, and does not look.
-            asked = self._new_admin().list_offsets(
-                {each: OffsetSpec.latest() for each in places}, isolation_level=level
-            )  # fmt: skip
+            admin = self._new_admin()
+            asked = admin.list_offsets({each: OffsetSpec.latest() for each in places}, isolation_level=level)
             try:
                 return {(each.topic, each.partition): future.result(30).offset for each, future in asked.items()}
             except KafkaException as error:

@@ -16,7 +16,9 @@ Stored = dict[str, list[list[Record]]]
 """Topic → by partition, its records."""
 
 
-def read_back(servers: str, topics: Mapping[str, int], isolation: str = "read_committed") -> Stored:
+def read_back(
+    servers: str, topics: Mapping[str, int], isolation: str = "read_committed", *, limit_s: float = READS_S
+) -> Stored:
     """`topics`: their numbers of partitions. Raises AssertionError where one is not read to its end."""
     consumer = Consumer(
         {
@@ -27,7 +29,7 @@ def read_back(servers: str, topics: Mapping[str, int], isolation: str = "read_co
     found: Stored = {topic: [[] for _ in range(count)] for topic, count in topics.items()}
     left = {(topic, index) for topic, count in topics.items() for index in range(count)}
     consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for topic, index in left])
-    until_s = time.monotonic() + READS_S
+    until_s = time.monotonic() + limit_s
     while left:
         assert time.monotonic() < until_s, f"{sorted(left)} are not read to their ends, {isolation}"
         for message in consumer.consume(1_000, 0.2):

@@ -10,6 +10,7 @@ import contextlib
 import random
 import re
 import time
+import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -116,14 +117,15 @@ class Run:
             with self.serving:
                 try:
                     everything = self._play()
-                except (AssertionError, KafkaException):
+                except (AssertionError, KafkaException, OSError):
                     self._describe()
                     raise
                 finally:
                     if self._crew is not None:
                         self._crew.end()
         except (AssertionError, KafkaException, OSError, StartError) as error:
-            self._violations.append(f"{type(error).__name__}: {str(error)[:500]}")
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            self._violations.append(f"{type(error).__name__} in {at.name}: {str(error)[:500]}")
         crew, oracle = self._crew, self._oracle
         found = {} if crew is None else {role: crew.history(role) for role in ROLES}
         errors = {} if oracle is None else oracle.look_at_errors()

@@ -128,12 +128,11 @@ class ServingCluster(ClusterProcesses):
             node.signal(signal.SIGTERM)
         found = []
         for number, node in self.nodes.items():
-            if not node.is_running and node.process is not None and node.process.returncode:
-                found.append(f"node {number} ended with {node.process.returncode}")
             try:
-                code = node.stop()
+                code = node.wait()
             except subprocess.TimeoutExpired:
                 found.append(f"node {number} does not stop")
+                node.kill()
             else:
                 if code:
                     found.append(f"node {number} ended with {code}")
