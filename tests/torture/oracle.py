@@ -46,9 +46,11 @@ class Oracle:
         servers: str,
         admin_sockets: Callable[[], list[Path]],
         senders: Mapping[str, str] | None = None,
+        on_late: Callable[[], None] = lambda: None,
     ) -> None:
         """`servers`: for clients. `admin_sockets`: of the processes that run. `senders`: further idempotent producers,
-        by role, and the topic of each."""
+        by role, and the topic of each. `on_late`: called where something has not come about in time."""
+        self._on_late = on_late
         self._crew = crew
         self._servers = servers
         self._admin_sockets = admin_sockets
@@ -118,6 +120,7 @@ class Oracle:
         while not condition():
             if time.monotonic() > until_s:
                 self.violations.append(f"not within {SETTLES_S} s: {what}")
+                self._on_late()
                 return
             self._crew.revive()
             time.sleep(0.5)

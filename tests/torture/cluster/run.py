@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import random
 import re
+import signal
 import time
 import traceback
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -27,7 +28,7 @@ from tests.crash.serving import wait_until
 from tests.torture import histories
 from tests.torture.cluster.faults import KINDS, Fault, Faults
 from tests.torture.cluster.roles import ROLES, SENDERS, TOPICS
-from tests.torture.cluster.serving import ServingCluster
+from tests.torture.cluster.serving import PROGRAM, ServingCluster
 from tests.torture.cluster.stored import check_frames, check_logs, check_read
 from tests.torture.crew import Crew
 from tests.torture.oracle import COPIES, Oracle
@@ -55,9 +56,26 @@ LOGGED = {
     "shards taken": re.compile("event=shard_taken "),
     "shards given": re.compile("event=shard_given "),
     "calls tried again": re.compile("event=tried_again "),
-    "the database has lost commits": re.compile("the database has lost commits"),
+    "database that lost commits": re.compile("the database has lost commits"),
+    "failed commits": re.compile("event=commit_failed "),
     "exceptions": re.compile(r"^Traceback ", re.MULTILINE),
 }
+
+
+NEVER = ("database that lost commits", "failed commits")
+"""What no node says, whatever happens: the database and the order of its commits are not what they should be."""
+
+
+def never(logged: Mapping[str, int]) -> list[str]:
+    return [f"nodes tell {logged[what]} times of a {what}" for what in NEVER if logged[what]]
+
+
+def told_by(logs: Iterable[str]) -> dict[str, int]:
+    """How often these say what."""
+    counts: Counter[str] = Counter(dict.fromkeys(LOGGED, 0))
+    for log in logs:
+        counts.update({what: len(found.findall(log)) for what, found in LOGGED.items()})
+    return dict(counts)
 
 
 class Outcome(Struct):
@@ -88,7 +106,7 @@ class Run:
         *,
         kinds: Mapping[str, int] = KINDS,
         copies: Mapping[str, int] = COPIES,
-        program: Sequence[str] = ("-m", "halfmoon"),
+        program: Sequence[str] = PROGRAM,
         reopened: Sequence[str] = ("kill", "stop"),
     ) -> None:
         """`seconds`: of faults. `kinds`: how often what happens, relatively. `program`: what nodes run. `reopened`: how
@@ -129,10 +147,10 @@ class Run:
         crew, oracle = self._crew, self._oracle
         found = {} if crew is None else {role: crew.history(role) for role in ROLES}
         errors = {} if oracle is None else oracle.look_at_errors()
-        logged = self._logged()
+        logged = told_by(map(self.serving.log_of, self.serving.nodes))
         if oracle is not None:
             self._violations += oracle.violations
-        self._violations += self._untested(logged)
+        self._violations += never(logged)
         done = self.faults.done
         counts = dict(Counter(fault.kind for fault in done))
         if crew is not None:
@@ -150,7 +168,7 @@ class Run:
         serving = self.serving
         serving.start_all()
         crew = self._crew = Crew(serving.bootstrap, self._folder, self._copies, module=MODULE, named=("pipe", "bank"))
-        oracle = self._oracle = Oracle(crew, serving.bootstrap, serving.admin_sockets, SENDERS)
+        oracle = self._oracle = Oracle(crew, serving.bootstrap, serving.admin_sockets, SENDERS, self._describe)
         objects = {name: {DURABILITY: "object"} for name in (*self._objects, "seldom-object")}
         oracle.make_topics(TOPICS, objects)
         crew.revive()
@@ -159,8 +177,10 @@ class Run:
         return self._settle(oracle)
 
     def _describe(self) -> None:
-        """For whoever looks for the reason: who has which shard, and what each node tells of it."""
+        """For whoever looks for the reason: who has which shard, what each node tells of it, and waits for."""
         lines = []
+        for node in self.serving.nodes.values():
+            node.signal(signal.SIGUSR2)
         with contextlib.suppress(OSError):
             lines += [f"node {row}" for row in self.serving.tables.ask("select incarnation, number from node")]
             lines += [
@@ -224,14 +244,6 @@ class Run:
                 if isinstance(record, control.TopicCreated):
                     found[record.name] = record.number
         return found
-
-    def _logged(self) -> dict[str, int]:
-        logs = [self.serving.log_of(number) for number in self.serving.nodes]
-        return {what: sum(len(found.findall(each)) for each in logs) for what, found in LOGGED.items()}
-
-    def _untested(self, logged: Mapping[str, int]) -> list[str]:
-        """A run that has struck nothing has shown nothing."""
-        return []
 
 
 def _waits(lines: Sequence[histories.Line], faults: Sequence[Fault]) -> tuple[int, dict[str, list[float]]]:

@@ -20,6 +20,7 @@ from tests.torture.cluster.roles import FAST_SHARDS, OBJECT_SHARDS
 from tests.torture.cluster.tables import Tables
 
 NODES = 3
+PROGRAM = "-m", "tests.torture.cluster.observed"
 STARTS_S = 60.0
 LINKS = ("database", "store", "others")
 """What a node talks to. `others`: how they reach it."""
@@ -34,7 +35,7 @@ class ServingCluster(ClusterProcesses):
         self,
         folder: Path,
         *,
-        program: Sequence[str] = ("-m", "halfmoon"),
+        program: Sequence[str] = PROGRAM,
         clocks: Mapping[int, Mapping[str, str]] | None = None,
         more: Mapping[str, Any] | None = None,
         settings: Mapping[str, str] | None = None,

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.torture, pytest.mark.timeout(400)]
 
 FINDS: dict[str, Callable[[Stage], None]] = {
     "no epoch": scenarios.wakes_too_late,
-    "neither": scenarios.wakes_too_late,
+    "neither": scenarios.wakes_long_after,
     "no position": scenarios.a_statement_comes_late,
     "acknowledged too soon": scenarios.dies_before_it_commits,
     "not confirmed": scenarios.tells_of_before,
