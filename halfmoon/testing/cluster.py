@@ -66,7 +66,7 @@ class NodeProcess:
     def begin(self) -> None:
         """Nobody needs to wait until it is ready."""
         self.wait()
-        command = [sys.executable, *self._program, "serve", "--config", str(self.config)]
+        command = [sys.executable, *self.program, "serve", "--config", str(self.config)]
         with (self.folder / "log").open("a") as log:
             self.process = subprocess.Popen(
                 command, env=self._environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

@@ -23,6 +23,7 @@ from halfmoon.cluster.engine.pieces import Durability, Head
 from halfmoon.cluster.engine.store_watch import WatchedStore
 from halfmoon.cluster.engine.sweeping import Sweeper
 from halfmoon.errors import LeaseLostError
+from halfmoon.server.nodes.lost_commits import LostCommits
 
 if TYPE_CHECKING:
     from halfmoon.cluster.engine.database import LogDatabase
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("halfmoon.cluster")
 
+LOOK_BACK_S: Final = 1.0
+"""It is looked so often whether the database has lost commits, …"""
 MOVE_S: Final = 0.5
-"""It is looked so often whether something is to be brought into objects, …"""
+"""… whether something is to be brought into objects, …"""
 LOOK_S: Final = 1.0
 """… whether the object store is reached, …"""
 ROWS_S: Final = 1.0
@@ -83,6 +86,7 @@ class Engine:
         """Of the shards that are open."""
         self.row_bytes = 0
         """Of this node's shards, in the database; as of a moment ago."""
+        self.lost_commits = LostCommits(database, lambda: self.logs(), self.abandon)
         self._tasks: list[asyncio.Task[None]] = []
 
     def _key(self, kind: str, file: naming.FileName | None = None) -> str:
@@ -90,7 +94,8 @@ class Engine:
 
     def start(self) -> None:
         for step, interval_s in (
-            (self._move, MOVE_S), (self._forget, FORGET_S), (self.store.probe, LOOK_S), (self._measure_rows, ROWS_S),
+            (self.lost_commits.look, LOOK_BACK_S), (self._move, MOVE_S), (self._forget, FORGET_S),
+            (self.store.probe, LOOK_S), (self._measure_rows, ROWS_S),
             (self._delete_dead, SWEEP_S), (self._delete_leftovers, LEFTOVERS_S),
         ):  # fmt: skip
             self._tasks.append(asyncio.get_running_loop().create_task(_again_and_again(step, interval_s)))

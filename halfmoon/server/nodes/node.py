@@ -117,7 +117,10 @@ class ClusterNode:
             watch.start()
             on_stop(watch.stop)
         worker.more_warnings = clock.warnings
-        worker.more_problems = lambda: [*held.problems.values(), *watch.problems(), *engine.store.problems()]
+        worker.more_problems = lambda: [
+            *held.problems.values(), *engine.lost_commits.problems.values(), *watch.problems(),
+            *engine.store.problems(),
+        ]  # fmt: skip
         told = settings.cluster.told
         member = self.member = held.member = Membership(
             engines.database, held, place.me, *told, settings.cluster.rack, msgspec.json.encode(place.doors()).decode()
