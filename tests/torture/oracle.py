@@ -202,8 +202,8 @@ class Oracle:
             asked = admin.list_offsets({each: OffsetSpec.latest() for each in places}, isolation_level=level)
             try:
                 return {(each.topic, each.partition): future.result(30).offset for each, future in asked.items()}
-            except KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() > until_s:
+            except KafkaException:
+                if time.monotonic() > until_s:
                     raise
                 time.sleep(0.2)
 

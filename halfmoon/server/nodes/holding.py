@@ -114,7 +114,7 @@ class HeldShards:
         try:
             await self._shut(shard)
         finally:
-            del self._going[shard]
+            self._going.pop(shard, None)  # a node that leaves gives it, too
         given = await self._engine.database.hand_over(shard, epoch, move.to)
         if given is None:
             return False

@@ -29,12 +29,13 @@ class Rig:
         self.held.member = SimpleNamespace(nodes=(), given=lambda shard: None, owns=lambda head: False)  # type: ignore[assignment]
 
     async def _backing(self, head: Head) -> Any:
-        return head
+        return SimpleNamespace(head=head, shard=head.shard)
 
     async def open_shard(self, number: int) -> None:
         self.done.append("open")
 
     async def close_shard(self, number: int, process: int = -1) -> None:
+        await asyncio.sleep(0.01)
         self.done.append("close")
 
     async def hand_over(self, shard: int, epoch: int, incarnation: int) -> Head:
@@ -50,6 +51,20 @@ def test_a_shard_is_closed_before_it_is_given_also_right_after_it_was_opened() -
             await asyncio.sleep(0)
         await rig.held.give(Move(head, OTHER))  # the end of the task that opened it is not noted yet
         assert rig.done == ["open", "close", "hand over"]
+        assert rig.held.open == {}
+
+    asyncio.run(story())
+
+
+def test_a_node_that_stops_may_be_giving_a_shard_away_already() -> None:
+    async def story() -> None:
+        rig, head = Rig(), Head(SHARD, Durability.FAST, 5, ME, 0)
+        rig.held.taken(head)
+        while SHARD not in rig.held.open:
+            await asyncio.sleep(0)
+        # One has begun, and the other has read before that the shard is this node's.
+        await asyncio.gather(*(rig.held._hand_over(Move(head, OTHER)) for _ in range(2)))
+        assert rig.done == ["open", "close", "hand over", "hand over"]
         assert rig.held.open == {}
 
     asyncio.run(story())
