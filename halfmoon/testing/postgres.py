@@ -41,10 +41,7 @@ class PostgresServer:
     def __enter__(self) -> PostgresServer:
         if self._programs is None:
             raise StartError("PostgreSQL is not installed (Debian: apt-get install postgresql)")
-        self.folder.mkdir(mode=0o700, parents=True)
-        if os.geteuid() == 0:
-            user = pwd.getpwnam(_USER)
-            os.chown(self.folder, user.pw_uid, user.pw_gid)
+        self.make_folder()
         self._call("initdb", "-A", "trust", "-U", "halfmoon", "--no-sync")
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -58,8 +55,19 @@ class PostgresServer:
         self.start()
         return self
 
+    def make_folder(self) -> None:
+        self.folder.mkdir(mode=0o700, parents=True)
+        if os.geteuid() == 0:
+            user = pwd.getpwnam(_USER)
+            os.chown(self.folder, user.pw_uid, user.pw_gid)
+
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        if self.is_running:
+            self.stop()
+
+    @property
+    def is_running(self) -> bool:
+        return (self.folder / "postmaster.pid").exists()
 
     def start(self) -> None:
         self._call("pg_ctl", "-w", "-s", "-l", str(self.folder / "log"), "start")
@@ -101,8 +109,13 @@ class PostgresServer:
     def _call(self, program: str, *arguments: str) -> None:
         self.call(program, "-D", str(self.folder), *arguments)
 
-    def call(self, program: str, *arguments: str) -> None:
-        """Run a program of PostgreSQL's, or another one, as the server's user. Raises StartError."""
+    def ask(self, *statements: str) -> str:
+        """What the last of these comes to, as psql prints it. Raises StartError."""
+        commands = [part for statement in statements for part in ("-c", statement)]
+        return self.call("psql", "-X", "-A", "-t", "-d", self.dsn(), *commands).strip()
+
+    def call(self, program: str, *arguments: str) -> str:
+        """Run a program of PostgreSQL's, or another one, as the server's user; what it prints. Raises StartError."""
         assert self._programs is not None
         path = self._programs / program
         command = [str(path) if path.exists() else program, *arguments]
@@ -114,3 +127,4 @@ class PostgresServer:
         )  # fmt: skip
         if done.returncode:
             raise StartError(f"{program} failed: {done.stdout[-2000:]}")
+        return done.stdout
