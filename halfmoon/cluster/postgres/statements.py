@@ -104,9 +104,11 @@ ALIVE: Final = f"""(
         {_LOCK_HELD}
         or node.born > clock_timestamp() - interval '2 s'
         or pg_postmaster_start_time() > clock_timestamp() - interval '3 s'
+        or coalesce(pg_last_xact_replay_timestamp(), '-infinity') > clock_timestamp() - interval '6 s'
     )
 )"""
-"""A new node has not taken its lock yet; after a restart of the database nobody has. Neither is a death."""
+"""A new node has not taken its lock yet; after a restart of the database nobody has, and none on a standby that has
+just taken over (what it replayed last was the primary's last commit). None of this is a death."""
 NODES: Final = (
     f"select incarnation, number, host, port, rack, {ALIVE}, draining, doors, format, stores from node "
     "order by incarnation"

@@ -18,7 +18,9 @@ class Rig:
 
     def __init__(self) -> None:
         self.done: list[str] = []
-        engine = SimpleNamespace(open=self._backing, closed=lambda shard: None, database=self)
+        engine = SimpleNamespace(
+            open=self._backing, closed=lambda shard: None, hurry=lambda shard: None, database=self
+        )  # fmt: skip
         self.held = HeldShards(
             self,
             engine,
@@ -26,10 +28,10 @@ class Rig:
             lambda *_: None,
             lambda: None,  # type: ignore[arg-type]
         )
-        self.held.member = SimpleNamespace(nodes=(), given=lambda shard: None, owns=lambda head: False)  # type: ignore[assignment]
+        self.held.member = SimpleNamespace(nodes=(), stores=True, given=lambda shard: None, owns=lambda head: False)  # type: ignore[assignment]
 
     async def _backing(self, head: Head) -> Any:
-        return SimpleNamespace(head=head, shard=head.shard)
+        return SimpleNamespace(head=SimpleNamespace(restored=False), shard=head.shard)
 
     async def open_shard(self, number: int) -> None:
         self.done.append("open")

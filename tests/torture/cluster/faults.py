@@ -46,6 +46,8 @@ class Faults:
         self._dice = dice
         self.done: list[Fault] = []
         self._striking: list[Striking] = []
+        self._spoiled: set[str] = set()
+        """Names of proxies."""
         self.wakes_late = 0
         """So many nodes woke when their shards were another's."""
 
@@ -99,6 +101,7 @@ class Faults:
     def _stop(self, _kind: str, nodes: Sequence[int]) -> tuple[float, None]:
         (number,) = nodes
         self._serving.nodes[number].signal(signal.SIGTERM)
+        self._serving.stopping.add(number)
         self._serving.away[number] = time.monotonic() + (away_s := self._dice.uniform(1.0, 8.0))
         return away_s, None
 
@@ -162,7 +165,8 @@ class Faults:
 
     def _spoil(self, what: str, kind: str, nodes: Sequence[int]) -> tuple[float, Callable[[], None]]:
         proxies, dice = self._serving.proxies, self._dice
-        names = [f"{what}-{number}" for number in nodes]
+        names = [name for number in nodes if (name := f"{what}-{number}") not in self._spoiled]
+        self._spoiled.update(names)
         how = kind.removeprefix(f"{what} ")
         resets = dice.random() < 0.5
         latency_ms = dice.choice([60, 300, 1_200])
@@ -184,5 +188,6 @@ class Faults:
         def heal() -> None:
             for name in names:
                 proxies.heal(name)
+            self._spoiled.difference_update(names)
 
         return for_s, heal

@@ -51,6 +51,8 @@ class ServingCluster(ClusterProcesses):
         self._settings = settings or {}
         self.away: dict[int, float] = {}
         """Nodes that are not to run before this time (monotonic, s)."""
+        self.stopping: set[int] = set()
+        """Nodes that were told to stop, and run yet, perhaps."""
 
     def __enter__(self) -> ServingCluster:
         self.proxies.__enter__()
@@ -94,6 +96,7 @@ class ServingCluster(ClusterProcesses):
         for number, node in self.nodes.items():
             if not node.is_running and (at_once or self.away.get(number, 0.0) <= now_s):
                 node.begin()
+                self.stopping.discard(number)
 
     def running(self) -> list[int]:
         return [number for number, node in self.nodes.items() if node.is_running]
@@ -101,6 +104,8 @@ class ServingCluster(ClusterProcesses):
     def is_whole(self) -> bool:
         """All nodes live, and have all shards."""
         self.revive(at_once=True)
+        if self.stopping:
+            return False
         try:
             return len(self.tables.alive()) == len(self.nodes) and self.tables.all_owned()
         except OSError:
