@@ -2,7 +2,7 @@
 # Where pip and Spark download from is their own setting: PIP_INDEX_URL or pip.conf, and for Spark ~/.ivy2 or SPARK_CONF_DIR.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster-demo test test-long test-compiled test-workers test-cluster wheel torture torture-workers soak extremes check bench bench-growth interop docs clean
+.PHONY: help demo cluster-demo test test-long test-compiled test-workers test-cluster wheel torture torture-workers torture-cluster soak extremes check bench bench-growth interop docs clean
 
 # Further words for what is run:  make test ARGS='-k groups -x'    make demo ARGS='--data-dir ~/flights'
 ARGS ?=
@@ -77,12 +77,21 @@ SEEDS ?= 300
 torture:  ## SEEDS=300 scenarios with crashes and failing disks, from new seeds; then kill -9 of brokers and clients
 	$(PREPARE)
 	$(RUN) -m tests.torture --seeds $(SEEDS) $(ARGS)
-	$(RUN) -m pytest -m torture tests/torture
+	$(RUN) -m pytest -m torture tests/torture --ignore tests/torture/cluster
 
 torture-workers:  ## SEEDS=100 brokers of several workers that are killed at random, a minute and a half each; see ARGS=--help
 	$(PREPARE)
 	$(RUN) -m tests.torture.workers --seeds $(SEEDS) $(ARGS)
 torture-workers: SEEDS = 100
+
+# Once with each of the scenarios that look for one thing, and with nodes from which that was taken; then by chance.
+torture-cluster:  ## SEEDS=100 clusters of three nodes whose nodes, database, store and links fail, a minute and a half each
+	$(PREPARE)
+	@tools/cluster_services.sh
+	@tools/toxiproxy.sh
+	$(RUN) -m pytest -m torture tests/torture/cluster
+	$(RUN) -m tests.torture.cluster --seeds $(SEEDS) $(ARGS)
+torture-cluster: SEEDS = 100
 
 HOURS ?= 8
 soak:  ## HOURS=8 of a mixed load at half of the machine's speed: one page about memory, latencies and disk

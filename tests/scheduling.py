@@ -38,6 +38,7 @@ EXPECTED_S = {
     "tests/server/workers/test_suites_again.py": 40,
     "tests/limits/test_rocketmq.py": 36,
     "tests/torture/workers/test_short.py": 35,
+    "tests/torture/cluster/test_short.py": 35,
     "tests/spark/test_connect.py": 35,
     "tests/test_readme.py": 35,
     "tests/server/workers/test_importing.py": 45,

@@ -56,6 +56,8 @@ class Oracle:
         self._admin_sockets = admin_sockets
         self._senders = dict(senders or {})
         self._topics = dict(TOPICS)
+        self._admins: list[AdminClient] = []
+        """They are kept: librdkafka 2.16 may crash where one goes that waits for answers."""
         self.admin = self._new_admin()
         self.violations: list[str] = []
 
@@ -64,7 +66,9 @@ class Oracle:
         self.admin = self._new_admin()
 
     def _new_admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self._servers, **QUICK})
+        made = AdminClient({"bootstrap.servers": self._servers, **QUICK})
+        self._admins.append(made)
+        return made
 
     def make_topics(self, more: Mapping[str, int], configs: Mapping[str, Mapping[str, str]]) -> None:
         """`more`: than all roles use; numbers of partitions. `configs`: by topic."""

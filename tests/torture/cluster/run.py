@@ -51,7 +51,7 @@ SETTINGS = {
     "plugins_transaction_check_max": "1000", "transactions_max_timeout": "60s",
 }  # fmt: skip
 LOGGED = {
-    "refused commits": re.compile(r"event=storage_failed error=shard \d+ has epoch"),
+    "refused commits": re.compile(r"event=storage_failed .*shard \d+ (has epoch|is another)"),
     "shards lost": re.compile("event=shard_lost "),
     "shards taken": re.compile("event=shard_taken "),
     "shards given": re.compile("event=shard_given "),

@@ -11,11 +11,18 @@ import pytest
 from halfmoon.testing.proxies import DOWN, UP
 from halfmoon.testing.standby import Standby
 from tests.crash.serving import wait_until
+from tests.torture.cluster.needed import need_servers
 from tests.torture.cluster.scenarios import FAST, SOON_S, TOPICS, Stage, feeding
 from tests.torture.cluster.serving import ServingCluster
 from tests.torture.cluster.tables import Tables
 
 pytestmark = [pytest.mark.torture, pytest.mark.timeout(400)]
+
+
+@pytest.fixture(autouse=True)
+def servers() -> None:
+    need_servers()
+
 
 SEEN_S = 30.0
 REPLICATION = "replication"

@@ -9,9 +9,16 @@ import pytest
 
 from tests.torture.cluster import scenarios
 from tests.torture.cluster.mutated import MUTATIONS
+from tests.torture.cluster.needed import need_servers
 from tests.torture.cluster.scenarios import SCENARIOS, Stage
 
 pytestmark = [pytest.mark.torture, pytest.mark.timeout(400)]
+
+
+@pytest.fixture(autouse=True)
+def servers() -> None:
+    need_servers()
+
 
 FINDS: dict[str, Callable[[Stage], None]] = {
     "no epoch": scenarios.wakes_too_late,

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median, quantiles
+from typing import Protocol
 
 import msgspec
 
@@ -102,7 +103,14 @@ def text(outcomes: Sequence[Outcome], where: str) -> str:
     return "\n".join(lines)
 
 
-def failures(outcomes: Sequence[Outcome]) -> list[str]:
+class Judged(Protocol):
+    @property
+    def seed(self) -> int: ...
+    @property
+    def violations(self) -> list[str]: ...
+
+
+def failures(outcomes: Sequence[Judged]) -> list[str]:
     passed = {each.seed for each in outcomes if not each.violations}
     lines = [
         f"- Seed {each.seed}{', which has also passed' if each.seed in passed else ''}: {'; '.join(each.violations)}."
