@@ -7,9 +7,10 @@ import errno
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from halfmoon.cluster.engine.backing import Backing
 from halfmoon.cluster.engine.cached_files import CachedFiles
@@ -21,24 +22,34 @@ from halfmoon.config.settings import Settings, load_settings
 from halfmoon.core.storage.files import FileSystem
 from halfmoon.core.storage.local import read_memory
 from halfmoon.core.storage.storage import MakeStorage
+from tests.cluster import servers
 from tests.cluster.engine.doubles import MemoryDatabase, MemoryStore
+
+T = TypeVar("T")
+Services = Callable[[Durability], Coroutine[Any, Any, tuple[Any, Any]]]
+"""Make a database with one shard of this durability, and a store."""
 
 INTERVAL_S = 0.001
 OBJECT_BYTES = 1 << 20
 
 
-class FailingDatabase(MemoryDatabase):
+class FailingDatabase:
     """Commits fail for ever once the disk of the log's cache is said to fail syncs: the contract's way to say it."""
 
-    fails: Callable[[], bool] = staticmethod(lambda: False)
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.fails: Callable[[], bool] = lambda: False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
     async def commit_rows(self, commits: Sequence[Commit], frames: Sequence[Sequence[bytes]]) -> set[int]:
         self._look()
-        return await super().commit_rows(commits, frames)
+        return set(await self._inner.commit_rows(commits, frames))
 
     async def commit_object(self, key: str, size: int, commits: Sequence[Commit]) -> set[int]:
         self._look()
-        return await super().commit_object(key, size, commits)
+        return set(await self._inner.commit_object(key, size, commits))
 
     def _look(self) -> None:
         if self.fails():
@@ -57,16 +68,24 @@ class CountingStore(MemoryStore):
 class OneShard:
     """Each storage that is made is a takeover: by a node of its own, which finds what the one before has committed."""
 
-    def __init__(self, kind: Durability) -> None:
+    def __init__(self, kind: Durability, services: Services | None = None) -> None:
+        """`services`: None: in memory."""
         self._kind = kind
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self.database, self.store = FailingDatabase([kind]), CountingStore()
+        database: Any = MemoryDatabase([kind])
+        self.store: Any = CountingStore()
+        if services is not None:
+            database, self.store = self._in_loop(services(kind))
+        self.database: Any = FailingDatabase(database)
         self._numbers = itertools.count()
         self._committers: list[Any] = []
         self.backing: Backing | None = None
         """Of the last."""
+
+    def _in_loop(self, call: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
     async def _take(self) -> Any:
         database, numbers = self.database, self._numbers
@@ -74,16 +93,16 @@ class OneShard:
         if self._kind is Durability.OBJECT:
             committer = ObjectCommitter(database, self.store, 1, lambda: f"o/{next(numbers)}", INTERVAL_S, OBJECT_BYTES)
         self._committers.append(committer)
-        (head,) = await database.heads()
+        head = next(head for head in await database.heads() if head.durability is self._kind)
         if head.owner is not None:
             await database.leave(head.owner)
         incarnation = await database.register(1, "host", 1, "")
-        assert await database.take(0, head.epoch, incarnation) is not None
-        return committer, await database.contents(0)
+        assert await database.take(head.shard, head.epoch, incarnation) is not None
+        return committer, await database.contents(head.shard)
 
     def make(self, fs: FileSystem, settings: Settings) -> ShardStorage:
-        committer, contents = asyncio.run_coroutine_threadsafe(self._take(), self._loop).result()
-        self.database.fails = lambda: getattr(fs, "fail_sync", False)  # type: ignore[method-assign]
+        committer, contents = self._in_loop(self._take())
+        self.database.fails = lambda: getattr(fs, "fail_sync", False)
         self.backing = Backing(
             self._loop, self.database, self.store, committer, contents, lambda path: f"s/{path}-{next(self._numbers)}"
         )
@@ -113,8 +132,10 @@ class OneShard:
             for committer in self._committers:
                 committer.close()
             await asyncio.sleep(0)
+            await self.database.close()
+            await self.store.close()
 
-        asyncio.run_coroutine_threadsafe(close(), self._loop).result()
+        self._in_loop(close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -125,8 +146,8 @@ def _flipped(data: bytes, at: int) -> bytes:
 
 
 @contextmanager
-def one_shard(kind: Durability) -> Iterator[OneShard]:
-    shard = OneShard(kind)
+def one_shard(kind: Durability, services: Services | None = None) -> Iterator[OneShard]:
+    shard = OneShard(kind, services)
     try:
         yield shard
     finally:
@@ -134,6 +155,19 @@ def one_shard(kind: Durability) -> Iterator[OneShard]:
 
 
 @contextmanager
-def of_a_cluster(kind: Durability) -> Iterator[MakeStorage]:
-    with one_shard(kind) as shard:
+def of_a_cluster(kind: Durability, services: Services | None = None) -> Iterator[MakeStorage]:
+    with one_shard(kind, services) as shard:
         yield shard.make
+
+
+async def real_services(kind: Durability) -> tuple[Any, Any]:
+    """A database of PostgreSQL, and a store of versitygw. Skips the test where they are not installed."""
+    database, store = servers.postgres(), servers.object_store()
+    from halfmoon.cluster.postgres.connecting import Access
+    from halfmoon.cluster.postgres.logs import PostgresLogs
+    from halfmoon.cluster.postgres.schema import create
+    from halfmoon.cluster.s3 import S3
+
+    access = Access(await database.new_database())
+    await create(access, "a-cluster", 1, int(kind is Durability.OBJECT))
+    return await PostgresLogs.open(access), S3.open(f"{store.url}/{uuid.uuid4().hex}", store.settings)

@@ -15,7 +15,7 @@ from halfmoon.core.storage.local import LocalStorage
 from halfmoon.core.storage.scan import Scan
 from halfmoon.core.storage.storage import MakeStorage, Place, Storage
 from halfmoon.testing.storages import failing, late
-from tests.cluster.engine.one_shard import of_a_cluster
+from tests.cluster.engine.one_shard import of_a_cluster, real_services
 from tests.core.log_bench import SEGMENT
 
 T = TypeVar("T")
@@ -26,6 +26,8 @@ ENGINES: dict[str, Callable[[ExitStack], MakeStorage]] = {
     "failing": lambda stack: failing(random.Random(7)),
     "objects": lambda stack: stack.enter_context(of_a_cluster(Durability.OBJECT)),
     "rows": lambda stack: stack.enter_context(of_a_cluster(Durability.FAST)),
+    "objects of versitygw": lambda stack: stack.enter_context(of_a_cluster(Durability.OBJECT, real_services)),
+    "rows of PostgreSQL": lambda stack: stack.enter_context(of_a_cluster(Durability.FAST, real_services)),
 }
 """What makes one, anew for each test."""
 
