@@ -42,11 +42,15 @@ class NodeProcess:
         kafka: int,
         environment: Mapping[str, str],
         program: Sequence[str] = PROGRAM,
+        host: str = "127.0.0.1",
+        prefix: Sequence[str] = (),
     ) -> None:
-        """`program`: what the interpreter runs; `serve` follows it."""
+        """`program`: what the interpreter runs; `serve` follows it. `host`: where it listens. `prefix`: what stands
+        before the command."""
+        self._prefix = prefix
         self.number = number
         self.folder = folder
-        self.bootstrap = f"127.0.0.1:{kafka}"
+        self.bootstrap = f"{host}:{kafka}"
         self.http = ""
         """Where its /metrics and /healthz are."""
         self._environment = environment
@@ -66,7 +70,7 @@ class NodeProcess:
     def begin(self) -> None:
         """Nobody needs to wait until it is ready."""
         self.wait()
-        command = [sys.executable, *self.program, "serve", "--config", str(self.config)]
+        command = [*self._prefix, sys.executable, *self.program, "serve", "--config", str(self.config)]
         with (self.folder / "log").open("a") as log:
             self.process = subprocess.Popen(
                 command, env=self._environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -179,11 +183,16 @@ class ClusterProcesses:
         folder = self.folder / f"node-{number}"
         folder.mkdir()
         kafka, link, http = free_ports(3)
+        host, prefix = self.machine_of(number)
+        insecure = {} if host == "127.0.0.1" else {"allow_insecure": True}
         secret = self.folder / "store-secret"
         secret.write_text(self.store.settings["secret_access_key"])
         sections: dict[str, Any] = {
             "node": {"id": number, "data_dir": str(folder / "data")},
-            "listeners": {"kafka": {"bind": f"127.0.0.1:{kafka}"}, "http": {"bind": f"127.0.0.1:{http}"}},
+            "listeners": {
+                "kafka": {"bind": f"{host}:{kafka}", **insecure},
+                "http": {"bind": f"{host}:{http}", **insecure},
+            },
             "cluster": {
                 "database": self.database.dsn(),
                 "store": self.store.url,
@@ -192,21 +201,27 @@ class ClusterProcesses:
                 "store_access_key": self.store.settings["access_key_id"],
                 "store_secret": str(secret),
                 "keys": str(self.folder / "keys"),
-                "bind": f"127.0.0.1:{link}",
+                "bind": f"{host}:{link}",
                 **self.reached(number, link),
             },
             **self._more,
         }
         (folder / "broker.yaml").write_text(json.dumps(sections, indent=2))
         environment = {**self.environment, **self.environment_of(number)}
-        node = self.nodes[number] = NodeProcess(number, folder, kafka, environment, self.program_of(number))
-        node.http = f"http://127.0.0.1:{http}"
+        node = self.nodes[number] = NodeProcess(
+            number, folder, kafka, environment, self.program_of(number), host, prefix
+        )  # fmt: skip
+        node.http = f"http://{host}:{http}"
         return node
 
     def reached(self, number: int, link: int) -> dict[str, Any]:
         """More of a node's section `cluster`. `link`: the port at which it listens for others. For those who put
         something between a node and what it talks to."""
         return {}
+
+    def machine_of(self, number: int) -> tuple[str, Sequence[str]]:
+        """The host where a node listens, and what stands before its command. For those who have machines for them."""
+        return "127.0.0.1", ()
 
     def program_of(self, number: int) -> Sequence[str]:
         """As of NodeProcess. For those who change what a node does."""

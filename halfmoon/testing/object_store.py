@@ -34,8 +34,10 @@ def program() -> str | None:
 class StoreServer:
     """A context manager; whoever enters it has a running server, and whoever leaves it has none."""
 
-    def __init__(self, folder: Path, tls: Mapping[str, str] | None = None) -> None:
-        """`folder`: of its objects, which it makes. `tls`: files, the certificate `cert` and its `key`."""
+    def __init__(self, folder: Path, tls: Mapping[str, str] | None = None, host: str = "127.0.0.1") -> None:
+        """`folder`: of its objects, which it makes. `tls`: files, the certificate `cert` and its `key`. `host`: where
+        it listens."""
+        self._host = host
         self.folder = folder
         self._tls = tls
         self.port = 0
@@ -45,7 +47,7 @@ class StoreServer:
         self.folder.mkdir(parents=True)
         (self.folder / BUCKET).mkdir()  # a bucket is a folder
         with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
+            free.bind((self._host, 0))
             self.port = free.getsockname()[1]
         self.start()
         return self
@@ -60,7 +62,7 @@ class StoreServer:
                 f"versitygw is not installed (go install github.com/versity/versitygw/cmd/versitygw@{VERSION})"
             )
         env = {**os.environ, "ROOT_ACCESS_KEY": _ACCESS, "ROOT_SECRET_KEY": _SECRET}
-        command = [path, "--port", f"127.0.0.1:{self.port}", "--quiet"]
+        command = [path, "--port", f"{self._host}:{self.port}", "--quiet"]
         if self._tls is not None:
             command += ["--cert", self._tls["cert"], "--key", self._tls["key"]]
         command += ["posix", str(self.folder)]
@@ -96,7 +98,7 @@ class StoreServer:
 
     @property
     def _endpoint(self) -> str:
-        return f"{'http' if self._tls is None else 'https'}://127.0.0.1:{self.port}"
+        return f"{'http' if self._tls is None else 'https'}://{self._host}:{self.port}"
 
     @property
     def settings(self) -> dict[str, Any]:

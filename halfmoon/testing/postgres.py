@@ -29,9 +29,10 @@ def programs() -> Path | None:
 class PostgresServer:
     """A context manager; whoever enters it has a running server, and whoever leaves it has none."""
 
-    def __init__(self, folder: Path, *, durable: bool = True, more: str = "") -> None:
+    def __init__(self, folder: Path, *, durable: bool = True, more: str = "", host: str = "127.0.0.1") -> None:
         """`folder`: of its data, which it makes. `durable`: False where a test has no power cut to survive. `more`:
-        lines of postgresql.conf."""
+        lines of postgresql.conf. `host`: where it listens; whoever is in that network of 256 may connect."""
+        self.host = host
         self.folder = folder
         self._durable = durable
         self._more = more
@@ -44,14 +45,16 @@ class PostgresServer:
         self.make_folder()
         self._call("initdb", "-A", "trust", "-U", "halfmoon", "--no-sync")
         with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
+            free.bind((self.host, 0))
             self.port = free.getsockname()[1]
         settings = [
-            f"port = {self.port}", "listen_addresses = '127.0.0.1'", "unix_socket_directories = ''",
+            f"port = {self.port}", f"listen_addresses = '{self.host}'", "unix_socket_directories = ''",
             f"fsync = {'on' if self._durable else 'off'}", self._more,
         ]  # fmt: skip
         with (self.folder / "postgresql.conf").open("a") as file:
             file.write("\n".join(settings) + "\n")
+        with (self.folder / "pg_hba.conf").open("a") as file:
+            file.write(f"host all all {self.host}/24 trust\n")
         self.start()
         return self
 
@@ -95,7 +98,7 @@ class PostgresServer:
         self.start()
 
     def dsn(self, database: str = "postgres") -> str:
-        return f"postgresql://halfmoon@127.0.0.1:{self.port}/{database}"
+        return f"postgresql://halfmoon@{self.host}:{self.port}/{database}"
 
     def replace_by(self, copy: Path, more: str) -> None:
         """While it is stopped: have a copy of its data (pg_basebackup) in its place, which recovers as these lines of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -22,7 +23,11 @@ from halfmoon.cluster.postgres.connecting import CALL_S, Access, transaction, tr
 from halfmoon.cluster.postgres.schema import NEWEST
 from halfmoon.errors import LeaseLostError
 
+log: Final = logging.getLogger("halfmoon.cluster")
+
 LEASE_S: Final = 3.0
+SESSION_S: Final = 1.0
+"""A session that does not answer for so long is given up: the lease is to be renewed meanwhile."""
 
 
 class PostgresLogs:
@@ -167,20 +172,35 @@ class PostgresLogs:
         return incarnation
 
     async def _hold_lock(self, incarnation: int) -> None:
-        if self._lock is not None and not self._lock.is_closed():
-            return
-        self._lock = None
+        """As far as the server knows, a session that has died may hold it for some seconds yet: then it is tried again
+        with the next renewal."""
+        if self._lock is not None:  # it does not answer, or is another incarnation's
+            self._lock.terminate()
+            self._lock = None
         connection = await self._access.connect()
         with translated():
-            await connection.fetch(statements.SESSION_LOCK, incarnation)
-        self._lock = connection
+            if await connection.fetchval(statements.SESSION_LOCK, incarnation):
+                self._lock = connection
+            else:
+                await connection.close()
 
     async def renew(self, incarnation: int) -> Sequence[Head]:
         rows = await self._fetch(statements.RENEW, incarnation, self._lease_s)
         if not rows:
             raise LeaseLostError(f"incarnation {incarnation} is not in the database any more")
+        return [_head(row) for row in await self._owned(incarnation)]
+
+    async def _owned(self, incarnation: int) -> list[Any]:
+        """Asked in the session that holds the lock, which shows that there is one: the server may have ended it, and
+        nobody here have heard of that, where the network was away."""
+        if self._lock is not None:
+            try:
+                with translated():
+                    return list(await self._lock.fetch(statements.OWNED, incarnation, timeout=SESSION_S))
+            except DatabaseUnavailableError as error:
+                log.warning("event=session_lost error=%s", error)
         await self._hold_lock(incarnation)
-        return [_head(row) for row in await self._fetch(statements.OWNED, incarnation)]
+        return await self._fetch(statements.OWNED, incarnation)
 
     async def nodes(self) -> Sequence[Node]:
         return [Node(*row) for row in await self._fetch(statements.NODES)]

@@ -88,7 +88,7 @@ FORGET_OBJECTS: Final = "delete from object where key = any($1::text[]) and dead
 REGISTER: Final = """
 insert into node (number, host, port, rack, doors, lease_until, format)
 values ($1, $2, $3, $4, $5, clock_timestamp() + make_interval(secs => $6), $7) returning incarnation"""
-SESSION_LOCK: Final = "select pg_advisory_lock(77, $1)"
+SESSION_LOCK: Final = "select pg_try_advisory_lock(77, $1)"
 """77 is this program's number for locks of incarnations."""
 RENEW: Final = """
 update node set lease_until = clock_timestamp() + make_interval(secs => $2) where incarnation = $1
