@@ -6,6 +6,7 @@ administrators had set. Which shards are fast has to be said.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -21,10 +22,15 @@ from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.core import clean_files, identity
 from halfmoon.core.crc import crc32c
 from halfmoon.core.identity import Identity
+from halfmoon.core.storage import index
 from halfmoon.errors import StartError
+from halfmoon.services.keyindex import key_file
 
 AT_ONCE: Final = 16
 """Objects that are read."""
+KEPT: Final = (clean_files.FOLDER, index.FOLDER, key_file.FOLDER)
+"""Folders of files beside the log that are taken."""
+_STRETCH: Final = re.compile(rf"(?:{index.FOLDER}|{key_file.FOLDER})/([0-9]+)-([0-9]+)")
 TAIL_BYTES: Final = 16 << 10
 """Most footers are shorter."""
 
@@ -68,6 +74,7 @@ class Rebuilding:
         if beyond:
             raise StartError(f"the store has messages of shard {max(beyond)}: there were more shards than you say")
         chains = {shard: chain(self._found.get(shard, ())) for shard in range(len(self._kinds))}
+        self._leave_out_indexes(chains)
         await self._identify(ids.pop(), chains)
         needed = {piece.key for each in chains.values() for piece in each.pieces}
         needed |= {file.key for _, file in self._files.values()}
@@ -96,9 +103,10 @@ class Rebuilding:
             )
 
     async def _read_file(self, key: str) -> None:
-        """Of compacted messages, which the log has no more. All other files are made of the log."""
+        """Of compacted messages, which the log has no more; and of indexes, which can be made of the log, but only by
+        reading all of it. Checkpoints may know more than the log has now."""
         named = naming.file_of(key)
-        if named is None or not named.path.startswith(f"{clean_files.FOLDER}/"):
+        if named is None or named.path.partition("/")[0] not in KEPT:
             return
         data = await self._store.get(key, 0, self._sizes[key])
         shards = range(len(self._kinds)) if named.shard == naming.ALL_SHARDS else [named.shard]
@@ -108,6 +116,13 @@ class Rebuilding:
             if known is None or named.epoch > known[0]:
                 file = SideFile(named.path, key, len(data), crc32c(data))
                 self._files[shard, named.path] = named.epoch, file
+
+    def _leave_out_indexes(self, chains: dict[int, Chain]) -> None:
+        """Of stretches that are not in the log: what they tell of would be taken for lost."""
+        for shard, path in list(self._files):
+            found = _STRETCH.fullmatch(path)
+            if found and not chains[shard].start <= int(found[1]) < int(found[2]) <= chains[shard].end:
+                del self._files[shard, path]
 
     def _saw(self, shard: int, epoch: int) -> None:
         self._epochs[shard] = max(epoch, self._epochs.get(shard, 0))

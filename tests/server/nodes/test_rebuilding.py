@@ -12,11 +12,13 @@ import pytest
 from halfmoon.cluster.backup.ports import EPOCHS
 from halfmoon.cluster.backup.rebuilding import Rebuilding, Rebuilt
 from halfmoon.cluster.backup.tables import COLUMNS
-from halfmoon.cluster.engine import merging, naming
-from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability
+from halfmoon.cluster.engine import footer, merging, naming
+from halfmoon.cluster.engine.database import Commit
+from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability, Piece
 from halfmoon.cluster.placement import Layout
 from halfmoon.cluster.sqlite_store import SqliteStore
 from halfmoon.cluster.store import Cluster
+from halfmoon.core.crc import crc32c
 from halfmoon.errors import StartError
 from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.nodes import engine
@@ -223,27 +225,36 @@ async def keep_sending(world: World, sent: list[int]) -> None:
         sent.append(len(sent))
 
 
-def test_compacted_messages_are_found_by_the_names_of_their_files(tmp_path: Path) -> None:
+def test_files_beside_the_log_are_found_by_their_names() -> None:
+    """Compacted messages, and indexes of what is in the log; of two of one name, that of the later epoch."""
+
     async def story() -> None:
         store = MemoryStore()
+        data = bytes(200)
+        commit = Commit(1, 4, (Piece(0, 200, crc32c(data), 0),))
+        key = naming.make("a-cluster", naming.MERGED, 1)
+        await store.put(key, footer.build(1, key, [commit], [[data]])[0])
         names = [naming.FileName(1, epoch, "cleaned/07") for epoch in (3, 5, 4)]
         names += [naming.FileName(1, 9, "checkpoint"), naming.FileName(naming.ALL_SHARDS, 0, "cleaned/08")]
+        names += [naming.FileName(1, 4, f"{folder}/{stretch}")
+                  for folder in ("index", "keys") for stretch in ("0-100", "100-200", "0-201", "200-300")]  # fmt: skip
         for name in names:
             await store.put(naming.make("a-cluster", naming.FILE, 1, name), f"{name}".encode())
         await store.put(naming.make("a-cluster", naming.FILE, 1), b"of a version that named no files")
         rebuilding = Rebuilding(store, 3, 0)
         assert (await rebuilding.look()).chains.keys() == {0, 1, 2}
-        files = sorted((row[0], row[1]) for rows in rebuilding.rows() if rows.table == "file" for row in rows.rows)
-        assert files == [(0, "cleaned/08"), (1, "cleaned/07"), (1, "cleaned/08"), (2, "cleaned/08")]
-        (found,) = (
-            row for rows in rebuilding.rows() if rows.table == "file" for row in rows.rows if row[1] == "cleaned/07"
-        )
+        rows = [row for rows in rebuilding.rows() if rows.table == "file" for row in rows.rows]
+        assert sorted((row[0], row[1]) for row in rows) == [
+            (0, "cleaned/08"), (1, "cleaned/07"), (1, "cleaned/08"), (1, "index/0-100"), (1, "index/100-200"),
+            (1, "keys/0-100"), (1, "keys/100-200"), (1, "meta.json"), (2, "cleaned/08"),
+        ]  # fmt: skip
+        (found,) = (row for row in rows if row[1] == "cleaned/07")
         assert store.objects[found[2]] == f"{names[1]}".encode()
 
     asyncio.run(story())
 
 
-def test_a_store_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_a_store_of_something_else_is_refused() -> None:
     async def story() -> None:
         store = MemoryStore()
         with pytest.raises(StartError, match="objects of 0 clusters"):
