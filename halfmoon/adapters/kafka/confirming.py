@@ -15,8 +15,8 @@ from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.kafka.shards import Confirm, when_all
 from halfmoon.adapters.kafka.slicing import settled
 
-CONFIRMED: Final = frozenset((2, 9, 65, 78, 90))
-"""ListOffsets, OffsetFetch, DescribeTransactions, ShareFetch, DescribeShareGroupOffsets. What changes something is
+CONFIRMED: Final = frozenset((2, 9, 23, 65, 78, 90))
+"""ListOffsets, OffsetFetch, OffsetForLeaderEpoch, DescribeTransactions, ShareFetch, DescribeShareGroupOffsets. What changes something is
 certain by its commit."""
 
 

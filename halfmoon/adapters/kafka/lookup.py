@@ -17,8 +17,9 @@ def partition_of(topic: Topic | None, index: int) -> Partition:
 
 
 def check_owner(core: Core, partition: Partition) -> None:
-    """Raises BrokerError(NOT_LEADER_OR_FOLLOWER) where another node owns the partition."""
-    if core.owners.owner_of(partition) != core.node_id:
+    """Raises BrokerError(NOT_LEADER_OR_FOLLOWER) where another node owns the partition, or this one that has not opened
+    it: a node that was started anew stands in the catalog as the owner of what it had."""
+    if partition.is_remote() or core.owners.owner_of(partition) != core.node_id:
         raise BrokerError(Fault.NOT_LEADER_OR_FOLLOWER)
 
 

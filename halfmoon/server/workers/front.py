@@ -244,6 +244,9 @@ class Front:
                     topic.partitions[partition.index] = partition
                     self._kernel_of[partition] = kernel
                     found.append(partition)
+            for partition in topic.partitions:
+                if partition not in self._kernel_of and not partition.is_remote():
+                    topic.partitions[partition.index] = RemotePartition(topic, partition.index)
 
     def find_kernel(self, partition: Partition) -> Kernel | None:
         """The kernel of the shard that a partition lies in, if that is one of this process's."""

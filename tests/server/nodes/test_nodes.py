@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from halfmoon.adapters.kafka.protocol import AlterUserScramCredentialsRequest
+from halfmoon.adapters.kafka.protocol import AlterUserScramCredentialsRequest, OffsetForLeaderEpochRequest
 from halfmoon.cluster.engine import store_watch
 from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.cluster.engine.sharing import Move
@@ -17,6 +18,7 @@ from halfmoon.errors import StartError
 from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.nodes import node_place
 from halfmoon.server.nodes.node import ClusterNode
+from halfmoon.server.workers.worker import Worker
 from tests.cluster.engine.doubles import LEASE_S
 from tests.fuzz.peer import ClosedError
 from tests.server.asking import METADATA, NONE, NOT_LEADER
@@ -25,7 +27,7 @@ from tests.server.nodes.cluster import MemoryEngines, World, cluster, stopped
 FAST = [Durability.FAST] * 4
 MIXED = [Durability.FAST] * 2 + [Durability.OBJECT] * 2
 INVALID_CONFIG, INVALID_REPLICATION_FACTOR = 40, 38
-INIT_PRODUCER = 22
+INIT_PRODUCER, END_OF_EPOCH = 22, 23
 
 
 @pytest.fixture
@@ -462,3 +464,37 @@ def test_a_node_that_was_paused_while_it_gave_a_shard_away_does_not_want_it_back
         assert held.problems == {}
 
     run(story)
+
+
+def test_a_node_that_was_started_anew_tells_nothing_of_what_it_has_not_opened_yet(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(world: World) -> None:
+        await world.shared_out()
+        assert await world.create("t", 1) == NONE
+        await world.send("t", 0, b"v")
+        await world.stop(1)
+        gate, open_shard = asyncio.Event(), Worker.open_shard
+
+        async def late(self: Worker, number: int) -> None:
+            await gate.wait()
+            await open_shard(self, number)
+
+        monkeypatch.setattr(Worker, "open_shard", late)
+        starting = asyncio.ensure_future(world.start(1))
+        of_topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+        part = of_topic.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=1)
+        told: list[Any] = []
+        async with asyncio.timeout(10):
+            while not told:
+                await asyncio.sleep(0.01)
+                with contextlib.suppress(OSError, AttributeError, KeyError):  # it does not listen yet
+                    asked = [of_topic(topic="t", partitions=[part])]
+                    told = (await world.ask(1, END_OF_EPOCH, 3, replica_id=-1, topics=asked)).topics
+        assert told[0].partitions[0].error_code == NOT_LEADER, "it stands in the catalog as the owner, and knows no end"
+        assert await world.values(1, "t", 0) == NOT_LEADER
+        gate.set()
+        await starting
+        assert await world.read("t", 0) == [b"v"]
+
+    run(story, 1)
