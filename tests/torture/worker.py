@@ -30,9 +30,14 @@ from confluent_kafka import (
 from halfmoon.kafka import TransactionalOutbox
 from tests.crash.load import QUICK
 
-STEADY: dict[str, str | int | bool] = {**QUICK, "metadata.recovery.strategy": "none"}
+STEADY: dict[str, str | int | bool] = {
+    **QUICK, "metadata.recovery.strategy": "none", "topic.metadata.refresh.interval.ms": 2_000,
+}  # fmt: skip
 """Where no broker can be reached, librdkafka 2.16 forgets them all (KIP-899). A transactional producer then waits for
-ever for the coordinator of a group that it has asked before: it goes on asking the one that it has forgotten."""
+ever for the coordinator of a group that it has asked before: it goes on asking the one that it has forgotten.
+
+A consumer may wait to hear whether its position is valid (KIP-320), of a leader that is none any more, until it asks for
+metadata for another reason: five minutes by default."""
 JOBS, RESULTS, HALVES, PARTITIONS = "jobs", "results", "halves", 2
 ENDING = threading.Event()
 

@@ -108,9 +108,11 @@ class Run:
         copies: Mapping[str, int] = COPIES,
         program: Sequence[str] = PROGRAM,
         reopened: Sequence[str] = ("kill", "stop"),
+        clocks: Mapping[int, Mapping[str, str]] | None = None,
     ) -> None:
         """`seconds`: of faults. `kinds`: how often what happens, relatively. `program`: what nodes run. `reopened`: how
-        all nodes are ended in the end; after each, they are started and read from once more."""
+        all nodes are ended in the end; after each, they are started and read from once more. `clocks`: of nodes, more
+        of the environment."""
         self.seed = seed
         self._seconds = seconds
         self._kinds = kinds
@@ -120,7 +122,10 @@ class Run:
         segment_bytes = dice.choice(["64KiB", "256KiB", "1MiB"])
         self._objects = {name for name in roles.TOPICS if dice.random() < 0.4}
         self.serving = ServingCluster(
-            folder / "cluster", program=program, settings={**SETTINGS, "log_segment_bytes": segment_bytes}
+            folder / "cluster",
+            program=program,
+            clocks=clocks,
+            settings={**SETTINGS, "log_segment_bytes": segment_bytes},
         )
         self._copies = {**copies, **dict.fromkeys(SENDERS, 1)}
         self.faults = Faults(self.serving, dice)
