@@ -36,8 +36,8 @@ STEADY: dict[str, str | int | bool] = {
 """Where no broker can be reached, librdkafka 2.16 forgets them all (KIP-899). A transactional producer then waits for
 ever for the coordinator of a group that it has asked before: it goes on asking the one that it has forgotten.
 
-A consumer may wait to hear whether its position is valid (KIP-320), of a leader that is none any more, until it asks for
-metadata for another reason: five minutes by default."""
+A consumer may wait to hear whether its position is valid (KIP-320), of a leader that is none any more, until it asks
+for metadata for another reason: five minutes by default."""
 JOBS, RESULTS, HALVES, PARTITIONS = "jobs", "results", "halves", 2
 ENDING = threading.Event()
 

@@ -16,8 +16,8 @@ from halfmoon.adapters.kafka.shards import Confirm, when_all
 from halfmoon.adapters.kafka.slicing import settled
 
 CONFIRMED: Final = frozenset((2, 9, 23, 65, 78, 90))
-"""ListOffsets, OffsetFetch, OffsetForLeaderEpoch, DescribeTransactions, ShareFetch, DescribeShareGroupOffsets. What changes something is
-certain by its commit."""
+"""ListOffsets, OffsetFetch, OffsetForLeaderEpoch, DescribeTransactions, ShareFetch, DescribeShareGroupOffsets. What
+changes something is certain by its commit."""
 
 
 def confirmed(confirm: Confirm, handler: Handler) -> Handler:
