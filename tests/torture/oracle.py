@@ -118,6 +118,7 @@ class Oracle:
         late = self._crew.end(*roles)
         if late:
             self.violations.append(f"{late} do not end")
+            self._on_late()
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
         until_s = time.monotonic() + SETTLES_S

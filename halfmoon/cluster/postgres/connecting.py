@@ -17,6 +17,9 @@ from halfmoon.cluster.engine.database import DatabaseUnavailableError
 
 CALL_S: Final = 3.0
 """For a statement, and for a connection to be made."""
+LIMIT_S: Final = 10.0
+"""For all that a call takes, with the wait for a connection. The driver has time-outs of its own; a call that hung all
+the same would hold up its shard for ever."""
 POOL: Final = 4
 
 _SERVER_SETTINGS: Final = {
@@ -84,5 +87,9 @@ def _said(error: BaseException) -> str:
 async def transaction(pool: asyncpg.Pool, isolation: str = "read_committed") -> AsyncIterator[Any]:
     """A connection in a transaction. Raises DatabaseUnavailableError."""
     with translated():
-        async with pool.acquire(timeout=CALL_S) as connection, connection.transaction(isolation=isolation):
+        async with (
+            asyncio.timeout(LIMIT_S),
+            pool.acquire(timeout=CALL_S) as connection,
+            connection.transaction(isolation=isolation),
+        ):
             yield connection

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -19,7 +20,7 @@ from halfmoon.cluster.engine.database import (
 )
 from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability, Head, Piece
 from halfmoon.cluster.postgres import statements
-from halfmoon.cluster.postgres.connecting import CALL_S, Access, transaction, translated
+from halfmoon.cluster.postgres.connecting import CALL_S, LIMIT_S, Access, transaction, translated
 from halfmoon.cluster.postgres.schema import NEWEST
 from halfmoon.errors import LeaseLostError
 
@@ -44,7 +45,7 @@ class PostgresLogs:
 
     async def _fetch(self, statement: str, *arguments: object) -> list[Any]:
         with translated():
-            async with self._pool.acquire(timeout=CALL_S) as connection:
+            async with asyncio.timeout(LIMIT_S), self._pool.acquire(timeout=CALL_S) as connection:
                 return list(await connection.fetch(statement, *arguments))
 
     # -- logs ------------------------------------------------------------------------------------------------------
