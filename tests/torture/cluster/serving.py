@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -104,7 +105,7 @@ class ServingCluster(ClusterProcesses):
     def is_whole(self) -> bool:
         """All nodes live, and have all shards."""
         self.revive(at_once=True)
-        if self.stopping:
+        if self.stopping or not all(map(_answers, self.admin_sockets())):
             return False
         try:
             return len(self.tables.alive()) == len(self.nodes) and self.tables.all_owned()
@@ -155,3 +156,9 @@ class ServingCluster(ClusterProcesses):
     def log_of(self, number: int) -> str:
         path = self.folder / f"node-{number}" / "log"
         return path.read_text(errors="replace") if path.exists() else ""
+
+
+def _answers(path: Path) -> bool:
+    """An administrator's socket stays in the file system when its node dies, and nobody listens."""
+    with socket.socket(socket.AF_UNIX) as asked:
+        return asked.connect_ex(str(path)) == 0
