@@ -144,13 +144,31 @@ class OpenShards:
         node = self._make(files.fs, shard=self._shard(number), storage=files.storage)
         node.transactions.use(TransactionShards(number, self.place.layout, self.shared, self._asking))
         await self._in_thread(partial(open_node, node, files.root))
-        # What closes it waits for the disk, or for the others' answers: no request of another shard is to.
-        on_stop(partial(self._in_thread, node.close))
+        on_stop(partial(self._close_node, node))
         if files.was_brought_back:
             await self._in_thread(partial(_begin_anew, node))
         self.nodes[number] = node
         check_version(self.shared, node.kernel.catalog)
         return node
+
+    async def _close_node(self, node: Node) -> None:
+        """What closes it waits for the disk, or for the others' answers: no request of another shard is to. So that is
+        done in a thread. Who waits for the last of what was written is answered before, in the loop: a connection is
+        the loop's."""
+        turn, log = node.kernel.turn, node.kernel.log
+        turn.write()
+        job = log.sync_job() if turn.waiting_answers else None
+        if job is not None:
+            error: OSError | None = None
+            try:
+                await self._in_thread(job.run)
+            except OSError as failure:
+                error = failure
+            turn.finish_sync(job, error)
+        left = 0
+        while left != (left := turn.waiting_answers):
+            turn.answer_late()
+        await self._in_thread(node.close)
 
     async def _in_thread(self, work: Callable[[], object]) -> None:
         """In one of their own: who waits there may need what the loop's other threads do."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from halfmoon.config.settings import Settings, load_settings
 from halfmoon.core.clean_mark import CLEAN_MARK
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.errors import StartError
+from halfmoon.schema import control
 from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.workers.plan import CATALOG, Plan
 from halfmoon.server.workers.worker import Worker
@@ -151,6 +153,36 @@ def test_who_waits_for_a_rebalance_is_sent_to_the_next_coordinator(run: Any) -> 
         await two.move(moving, 0, 1)
         async with asyncio.timeout(1):
             assert (await waiting).error_code == NOT_COORDINATOR
+
+    run(story)
+
+
+def test_answers_that_wait_for_the_last_sync_of_a_shard_are_given_in_the_loop(run: Any) -> None:
+    async def story(two: Two) -> None:
+        moving = list(two.workers[0].shards.nodes)[1]
+        kernel = two.workers[0].shards.nodes[moving].kernel
+        answered: list[tuple[object, bool]] = []
+        here = threading.get_ident()
+
+        async def stopped() -> None:
+            """The shard's last sync is over, and this came after it."""
+            position = kernel.appender.append_control(control.GroupDeleted("nobody"))
+            kernel.turn.when_durable(
+                position, lambda error: answered.append((error, threading.get_ident() == here))
+            )  # fmt: skip
+
+        running = two.workers[0].running
+        remove = running.remove
+
+        async def removed(number: int) -> None:
+            await remove(number)
+            await stopped()
+
+        running.remove = removed  # type: ignore[method-assign]
+        await two.workers[0].close_shard(moving, 1)
+        running.remove = remove  # type: ignore[method-assign]
+        assert answered == [(None, True)]
+        await two.workers[1].open_shard(moving)
 
     run(story)
 
