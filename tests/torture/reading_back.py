@@ -23,7 +23,9 @@ def read_back(
     consumer = Consumer(
         {
             "bootstrap.servers": servers, "group.id": "check", "enable.auto.commit": False,
-            "enable.partition.eof": True, "isolation.level": isolation, **QUICK,
+            "enable.partition.eof": True, "isolation.level": isolation,
+            # Partitions may be just moving, and librdkafka 2.16 may wait for a leader that is none any more.
+            "topic.metadata.refresh.interval.ms": 2_000, **QUICK,
         }
     )  # fmt: skip
     found: Stored = {topic: [[] for _ in range(count)] for topic, count in topics.items()}

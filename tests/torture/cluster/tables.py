@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 
-ASKS_S = 5.0
+ASKS_S = 20.0
 _ALIVE = """lease_until > clock_timestamp() and exists (
     select from pg_locks where locktype = 'advisory' and classid = 77 and objid = node.incarnation::oid and granted
 )"""
