@@ -38,8 +38,10 @@ class Reading:
 
     def __init__(self, bootstrap: str, topic: str, rack: str, **config: Any) -> None:
         self.found: list[list[int]] = [[] for _ in range(PARTITIONS)]
-        self.brokers: dict[int, set[tuple[int, int]]] = {}
-        """Partition → (broker that is asked, leader), as the client's statistics say."""
+        self.asked: list[tuple[int, int]] = []
+        """(broker that is asked, leader) of a partition, as the client's statistics say, again and again."""
+        self.errors: list[tuple[int | None, str]] = []
+        """What it was told in the place of messages."""
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap, "group.id": f"reading-{rack}", "client.rack": rack,
@@ -56,19 +58,30 @@ class Reading:
         self._consumer.assign([TopicPartition(self._topic, partition, 0) for partition in range(PARTITIONS)])
         while not self._ended.is_set():
             message = self._consumer.poll(0.1)
-            if message is not None and message.error() is None:
+            if message is None:
+                continue
+            if message.error() is None:
                 self.found[message.partition()].append(int(message.value()))
+            else:
+                self.errors.append((message.partition(), str(message.error())))
         self._consumer.close()
 
     def _noted(self, said: str) -> None:
         for number, partition in json.loads(said)["topics"].get(self._topic, {}).get("partitions", {}).items():
             if int(number) >= 0:
-                self.brokers.setdefault(int(number), set()).add((partition["broker"], partition["leader"]))
+                self.asked.append((partition["broker"], partition["leader"]))
 
     def until(self, expected: list[list[int]]) -> None:
         until_s = time.monotonic() + WAIT_S
         while any(len(found) < len(one) for found, one in zip(self.found, expected, strict=True)):
-            assert time.monotonic() < until_s, ([len(one) for one in self.found], [len(one) for one in expected])
+            assert time.monotonic() < until_s, (list(map(len, self.found)), list(map(len, expected)), self.errors)
+            time.sleep(0.02)
+
+    def until_asks(self, node: int) -> None:
+        """It reads something from this node that another one leads."""
+        until_s = time.monotonic() + WAIT_S
+        while not any(broker == node != leader for broker, leader in self.asked):
+            assert time.monotonic() < until_s, (node, set(self.asked), self.errors)
             time.sleep(0.02)
 
     def end(self) -> list[list[int]]:
@@ -77,35 +90,51 @@ class Reading:
         return self.found
 
 
+def read_in_racks(cluster: ClusterProcesses, topic: str, writing: Writing) -> None:
+    """New consumers of all racks read what is acknowledged by now, in order, and from the node in their rack.
+
+    They do not live on while nodes go: librdkafka 2.16 may hang for ever where a broker leaves its metadata while it
+    asks that one for the end of an epoch.
+    """
+    expected = [list(one) for one in writing.acknowledged]
+    readers = {node: Reading(cluster.bootstrap, topic, rack) for node, rack in RACKS.items()}
+    try:
+        for node, reader in readers.items():
+            reader.until(expected)
+            if cluster.nodes[node].is_running:
+                reader.until_asks(node)
+    finally:
+        found = [reader.end() for reader in readers.values()]
+    for one in found:
+        assert [some[: len(each)] for some, each in zip(one, expected, strict=True)] == expected
+
+
 @pytest.mark.parametrize("durability", ["fast", "object"])
-def test_librdkafka_reads_from_the_node_in_its_rack_whatever_happens_to_nodes(
+def test_librdkafka_reads_from_the_node_in_its_rack_whatever_has_happened_to_nodes(
     cluster: ClusterProcesses, durability: str
 ) -> None:
     topic = f"racks-{durability}"
     make_topic(cluster.bootstrap, topic, durability, replicas=3)
     writing = Writing(cluster.bootstrap, topic)
-    readers = [Reading(cluster.bootstrap, topic, rack) for rack in RACKS.values()]
     try:
         writing.until(30)
+        read_in_racks(cluster, topic, writing)
         cluster.nodes[2].kill()
         writing.until(30)
+        read_in_racks(cluster, topic, writing)
         cluster.nodes[2].start()
+        cluster.wait_until_shared()
         writing.until(30)
+        read_in_racks(cluster, topic, writing)
         assert cluster.nodes[3].stop() == 0
         writing.until(20)
+        read_in_racks(cluster, topic, writing)
         cluster.nodes[3].start()
+        cluster.wait_until_shared()
         writing.until(30)
+        read_in_racks(cluster, topic, writing)
     finally:
-        acknowledged = writing.end()
-        try:
-            for reader in readers:
-                reader.until(acknowledged)
-        finally:
-            found = [reader.end() for reader in readers]
-    assert found == [acknowledged] * len(readers)
-    for node, reader in zip(RACKS, readers, strict=True):
-        asked = {place for places in reader.brokers.values() for place in places}
-        assert any(broker == node != leader for broker, leader in asked), asked
+        writing.end()
 
 
 def test_aiokafka_reads_from_the_node_in_its_rack(cluster: ClusterProcesses) -> None:
@@ -160,7 +189,7 @@ def test_committed_records_of_transactions_are_read_in_the_rack(cluster: Cluster
                 found.append(number)
     try:
         reader.until(expected)
+        reader.until_asks(2)
     finally:
         found = reader.end()
     assert found == expected
-    assert any(broker == 2 != leader for places in reader.brokers.values() for broker, leader in places)
