@@ -12,8 +12,8 @@ from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.durability import REPLICATION_FACTOR
 
 
-def _never(_shard: int) -> bool:
-    return False
+def _nobody(_shard: int) -> int:
+    return -1
 
 
 class ShardOwners:
@@ -26,18 +26,18 @@ class ShardOwners:
         owners: Sequence[int],
         me: int,
         layout: Layout,
-        is_taken_soon: Callable[[int], bool] = _never,
+        stand_in: Callable[[int], int] = _nobody,
         has_replicas: bool = False,
     ) -> None:
         """`nodes`: the processes that are known, this one among them, by their numbers, and `owners`: by shard, which
         process has it (−1: nobody knows); both as they are at each moment. `me`: the number of this one.
-        `is_taken_soon`: whether a process is about to have a shard that none of them has."""
+        `stand_in`: which process clients are to ask for a shard that none of them has now; −1: none."""
         self._shared = shared
         self._nodes = nodes
         self._owners = owners
         self._number = me
         self._layout = layout
-        self._is_taken_soon = is_taken_soon
+        self._stand_in = stand_in
         self.has_replicas = has_replicas
         self._seen: tuple[OtherNode, ...] = ()
         self._behind: dict[tuple[int, int], tuple[int, ...]] = {}
@@ -61,11 +61,14 @@ class ShardOwners:
         return -1 if node is None else node.node_id
 
     def _shown(self, shard: int) -> int:
-        """Whom clients are to ask. In place of a node that has died it is this one, until another has what was its: it
-        refuses as one that does not lead the partition, and they ask again. Some that hear of a partition without a
-        leader ask no more for minutes (librdkafka's ListOffsets)."""
+        """Whom clients are to ask. While a shard goes from one node to another it is one that refuses as who does not
+        lead the partition, and they ask again. Some that hear of a partition without a leader ask no more for minutes
+        (librdkafka's ListOffsets)."""
         found = self._node_of(shard)
-        return self._nodes[self._number].node_id if found < 0 and self._is_taken_soon(shard) else found
+        if found < 0:
+            node = self._nodes.get(self._stand_in(shard))
+            return -1 if node is None else node.node_id
+        return found
 
     def epoch_of(self, partition: Partition) -> int:
         return self._shared.epochs.get(self.shard_of(partition), -1)

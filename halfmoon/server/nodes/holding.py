@@ -43,7 +43,7 @@ class Process(Protocol):
     """What runs the shards (server/workers/worker.Worker)."""
 
     async def open_shard(self, number: int) -> None: ...
-    async def close_shard(self, number: int, process: int = -1) -> None: ...
+    async def close_shard(self, number: int) -> None: ...
 
 
 class HeldShards:
@@ -72,9 +72,6 @@ class HeldShards:
         self._tried: dict[int, int] = {}
         """Shard → the last epoch in which it was opened, or this was begun: nobody may do so twice."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._going: dict[int, int] = {}
-        """Shard that is being handed over → the number of the node that is to have it. Clients are told of it from the
-        start: some would ask no more for a partition that once had no leader (librdkafka, until metadata is old)."""
         self._leaving = False
         self._opening = asyncio.Semaphore(OPENING)
         self.problems: dict[int, str] = {}
@@ -110,11 +107,7 @@ class HeldShards:
         shard, epoch = move.head.shard, move.head.epoch
         if not self.member.stores:  # what is on its way to the store would be waited for
             self._engine.abandon(shard, LeaseLostError(f"shard {shard} goes to a node that reaches the object store"))
-        self._going[shard] = next((node.number for node in self.member.nodes if node.incarnation == move.to), -1)
-        try:
-            await self._shut(shard)
-        finally:
-            self._going.pop(shard, None)  # a node that leaves gives it, too
+        await self._shut(shard)
         given = await self._engine.database.hand_over(shard, epoch, move.to)
         if given is None:
             return False
@@ -198,7 +191,7 @@ class HeldShards:
 
     async def _close(self, shard: int) -> None:
         self._engine.hurry(shard)
-        await self._process.close_shard(shard, self._going.get(shard, -1))
+        await self._process.close_shard(shard)
         self._engine.closed(shard)
         del self.open[shard]
         logger.info("event=shard_closed shard=%d", shard)

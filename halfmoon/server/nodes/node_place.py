@@ -79,6 +79,7 @@ class NodePlace:
         self.secrets = Path(settings.cluster.keys).absolute()
         self.begins_with: Sequence[int] = [layout.shards]
         self.owners = [-1] * layout.shards
+        self._last_owners = [-1] * layout.shards
         self._without_s = dict.fromkeys(range(layout.shards), time.monotonic())
         """Shard that no living node has, as far as is known → since when."""
         self.open_store = open_store
@@ -158,13 +159,20 @@ class NodePlace:
                 self._has_owner(shard)
 
     def started(self, shard: int, node: int) -> None:
+        if node >= 0:
+            self._last_owners[shard] = node
         self.owners[shard] = node
         self._has_owner(shard)
 
     moved = started
 
-    def is_taken_soon(self, shard: int) -> bool:
-        return time.monotonic() < self._without_s.get(shard, -TAKEOVER_S) + TAKEOVER_S
+    def stand_in(self, shard: int) -> int:
+        """The same for all nodes, as far as they know the same: clients that hear of one leader here, and of another
+        one there, go back and forth."""
+        if time.monotonic() >= self._without_s.get(shard, -TAKEOVER_S) + TAKEOVER_S:
+            return -1
+        last = self._last_owners[shard]
+        return last if last in self._of_node else min(self._of_node)
 
     def _has_owner(self, shard: int) -> None:
         """Or has none: something has changed."""

@@ -114,8 +114,9 @@ class Place(Protocol):
         """It was opened here, or closed here, and this process has it now (−1: nobody knows)."""
         ...
 
-    def is_taken_soon(self, shard: int) -> bool:
-        """Whether a process is about to have this shard, which none that is known has."""
+    def stand_in(self, shard: int) -> int:
+        """Of a shard that no process has which is known: whom clients are to ask until one has it. −1: none, since it
+        takes too long."""
         ...
 
     def open_store(self) -> CatalogStore:

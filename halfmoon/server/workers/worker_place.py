@@ -55,8 +55,8 @@ class WorkerPlace:
     def moved(self, shard: int, process: int) -> None:
         self.owners[shard] = process
 
-    def is_taken_soon(self, shard: int) -> bool:
-        return False
+    def stand_in(self, shard: int) -> int:
+        return -1
 
     def open_store(self) -> SqliteStore:
         return SqliteStore(self._plan.path / CATALOG)

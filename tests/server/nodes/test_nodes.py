@@ -349,7 +349,7 @@ def test_a_shard_that_moves_has_a_leader_all_the_time(run: Any, monkeypatch: pyt
         closed, go_on = hold_hand_over(world.engines[1].database, monkeypatch)
         assert await world.database.want(shard, 2)
         await closed.wait()
-        assert (await world.leaders(1, "t"))[index][0] == 2
+        assert (await world.leaders(1, "t"))[index][0] == 1
         assert (await world.leaders(2, "t"))[index][0] == 1
         assert await world.produce(1, "t", index, b"v") == NOT_LEADER
         assert await world.produce(2, "t", index, b"v") == NOT_LEADER
