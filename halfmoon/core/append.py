@@ -61,6 +61,9 @@ class Appender:
         self._checks = Checks(self._look, every_record=validate_records, compiled=walk.walk_compiled)
         self._producer_ids = range(0)
         self._reserved_at = 0
+        self.leaves = False
+        """The shard goes to another process. Its state is being kept, in a thread: what a client sent would be in that,
+        and not in the log, so that the next process would take its repetition for known."""
         self.transaction_guard: TransactionGuard | None = None
         self.interceptor: Interceptor | None = None
         self.indexed: KeyNotes | None = None
@@ -93,7 +96,8 @@ class Appender:
         """
         topic = partition.topic
         rules = topic.rules
-        if partition.is_remote():  # whoever asks should know; here it would be acknowledged, and nobody would read it
+        # Whoever asks should know; here it would be acknowledged, and nobody would read it.
+        if partition.is_remote() or self.leaves:
             raise BrokerError(Fault.NOT_LEADER_OR_FOLLOWER)
         if topic.view is not None:
             raise BrokerError(Fault.POLICY_VIOLATION, f"topic '{topic.name}' is a view: produce to its source")

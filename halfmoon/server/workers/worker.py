@@ -264,6 +264,7 @@ class Worker:
         self._inboxes.pop(number, None)
         if node is not None:
             shards.front.remove(node.kernel)
+            node.kernel.appender.leaves = True
             node.groups.send_away()
         if self._rocketmq is not None:
             await self._rocketmq.remove(number)

@@ -18,8 +18,9 @@ from halfmoon.cluster.sqlite_store import SqliteStore
 from halfmoon.cluster.store import Cluster
 from halfmoon.config.settings import Settings, load_settings
 from halfmoon.core.clean_mark import CLEAN_MARK
+from halfmoon.core.records.batches import build_batch
 from halfmoon.core.storage.files import OsFileSystem
-from halfmoon.errors import StartError
+from halfmoon.errors import BrokerError, Fault, StartError
 from halfmoon.schema import control
 from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.workers.plan import CATALOG, Plan
@@ -182,6 +183,35 @@ def test_answers_that_wait_for_the_last_sync_of_a_shard_are_given_in_the_loop(ru
         await two.workers[0].close_shard(moving, 1)
         running.remove = remove  # type: ignore[method-assign]
         assert answered == [(None, True)]
+        await two.workers[1].open_shard(moving)
+
+    run(story)
+
+
+def test_a_batch_that_comes_while_a_shard_is_being_closed_is_refused(run: Any) -> None:
+    """It was on its way to the log: its records were looked at in a thread, say. The state that is kept would have
+    it."""
+
+    async def story(two: Two) -> None:
+        await two.create("t")
+        moving = list(two.workers[0].shards.nodes)[1]
+        kernel, running = two.workers[0].shards.nodes[moving].kernel, two.workers[0].running
+        of_topic = [each for each in kernel.catalog.partitions() if each.topic.name == "t"]
+        (partition,) = [each for each in of_topic if not each.is_remote()]
+        remove = running.remove
+        refused: list[Fault] = []
+
+        async def removed(number: int) -> None:
+            await remove(number)
+            with pytest.raises(BrokerError) as caught:
+                kernel.append(partition, memoryview(bytearray(build_batch([(None, b"v", 1_700_000_000_000, ())]))), 0)
+            refused.append(caught.value.fault)
+
+        running.remove = removed  # type: ignore[method-assign]
+        await two.workers[0].close_shard(moving, 1)
+        running.remove = remove  # type: ignore[method-assign]
+        assert refused == [Fault.NOT_LEADER_OR_FOLLOWER]
+        assert partition.next_offset == 0
         await two.workers[1].open_shard(moving)
 
     run(story)
