@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from halfmoon.errors import StartError
 from halfmoon.testing.object_store import StoreServer
-from halfmoon.testing.ports import free_ports
+from halfmoon.testing.ports import ports_in_a_row
 from halfmoon.testing.postgres import PostgresServer
 
 PROGRAM: Final = ("-m", "halfmoon")
@@ -182,7 +182,9 @@ class ClusterProcesses:
         """One more, which is not started yet."""
         folder = self.folder / f"node-{number}"
         folder.mkdir()
-        kafka, link, http = free_ports(3)
+        # No connection of others has one of these while the node is down.
+        kafka = ports_in_a_row("127.0.0.1", 3)
+        link, http = kafka + 1, kafka + 2
         host, prefix = self.machine_of(number)
         insecure = {} if host == "127.0.0.1" else {"allow_insecure": True}
         secret = self.folder / "store-secret"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from halfmoon.errors import StartError
-from halfmoon.testing.ports import free_ports
+from halfmoon.testing.ports import free_ports, ports_in_a_row
 
 VERSION: Final = "v2.12.0"
 _READY_S: Final = 10.0
@@ -68,7 +68,7 @@ class Proxies:
 
     def add(self, name: str, server: int) -> int:
         """The port at which those who connect reach this port of 127.0.0.1."""
-        (port,) = free_ports(1)
+        port = ports_in_a_row("127.0.0.1", 1)
         told = {"name": name, "listen": f"127.0.0.1:{port}", "upstream": f"127.0.0.1:{server}", "enabled": True}
         self._ask("POST", "proxies", told)
         return port
