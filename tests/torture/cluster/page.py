@@ -66,8 +66,8 @@ FOUND = {
     "no epoch": "a commit does not compare the epoch: a node that wakes between a takeover and the new owner's first "
     "commit acknowledges; the new owner then says that the database has lost commits",
     "no position": "a commit does not compare where the log ends: one that comes late takes the end back",
-    "neither": "both: a node that wakes long after takes the end back, and its records lie over others'",
-    "no lock": "whoever brings rows into objects compares no epoch, and counts not what it replaces: pieces overlap",
+    "neither": "both: a node that wakes long after takes the end back, and its records overlap others'",
+    "no lock": "the mover of rows into objects compares no epoch, and does not count what it replaces: pieces overlap",
     "acknowledged too soon": "told before the commit: lost with the node",
     "committed anew": "a commit of unknown outcome is made anew with what came meanwhile, instead of the same bytes",
     "not confirmed": "OffsetFetch does not wait for a look at the database: a paused coordinator tells an old offset",
