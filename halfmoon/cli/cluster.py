@@ -44,7 +44,9 @@ def import_(
     ] = None,
     result: OutputOption = Output.TEXT,
 ) -> int:
-    """Bring DIR into a cluster (--config), or make it one that several workers can share.
+    """Bring DIR into a cluster, or divide it for workers.
+
+    With --config it is brought into that cluster; without, it becomes one that several workers can share.
 
     Topics, messages with their offsets, groups, scheduled messages, users, rules and configurations stay.
     Transactions that are not ended are aborted, and their producers get new ids at their next start.

@@ -31,7 +31,7 @@ def backup(
     ] = None,
     result: OutputOption = Output.TEXT,
 ) -> int:
-    """Copy the cluster to DEST, as it is now, while its nodes serve.
+    """Copy the cluster to DEST, while its nodes serve.
 
     The copy has everything that was acknowledged before, in all shards as of one moment. It is checked while it is
     made. The folder of keys is not in it: keep that elsewhere.
@@ -68,7 +68,9 @@ def restore(
     config: Config,
     result: OutputOption = Output.TEXT,
 ) -> int:
-    """Make a cluster of BACKUP, in an empty database and a bucket or prefix that has nothing of it.
+    """Make a cluster of BACKUP, in an empty database.
+
+    The bucket, or the prefix in it, has nothing of that cluster.
 
     Nodes can be started then. Nothing is there before all of it is: a restore that was interrupted is given again. The
     cluster must not be there any more under the same bucket and prefix.
@@ -116,10 +118,11 @@ def _make_keys(folder: Path) -> None:
 
 
 def resume(config: Config) -> int:
-    """Take the cluster up again whose database was brought back to an earlier moment.
+    """Take the cluster up again at an earlier moment.
 
-    PostgreSQL's own means do that, while all nodes are stopped. Then this looks whether the store still has what the
-    database names, fences producers, and makes sure that clients who knew a later state believe the nodes.
+    PostgreSQL's own means bring the database back to it, while all nodes are stopped. Then this looks whether the
+    store still has what the database names, fences producers, and makes sure that clients who knew a later state
+    believe the nodes.
     """
     settings = settings_of(config)
 
@@ -142,11 +145,11 @@ def rebuild(
     objects: Annotated[int, typer.Option("--objects", min=0, help="As `halfmoon cluster init` was told.")],
     result: OutputOption = Output.TEXT,
 ) -> int:
-    """Make a database of the objects in the store, where the cluster's is lost, and all backups of it.
+    """Make a database of what is in the store, where it is lost.
 
-    In an empty database, while no node runs. Lost is what was in the database only: messages of fast shards of the last
-    minute, more where the store had been away; users, access rules, quotas and configurations of nodes. LEFT-OUT are
-    log positions behind or before a hole.
+    In an empty database, while no node runs, where all backups are lost, too. Lost is what was in the database only:
+    messages of fast shards of the last minute, more where the store had been away; users, access rules, quotas and
+    configurations of nodes. LEFT-OUT are log positions behind or before a hole.
     """
     settings = settings_of(config)
     layout = Layout(fast + objects, fast)

@@ -66,6 +66,9 @@ class FakePartition:
     by_time: dict[int, Search] = field(default_factory=dict)
     newest: Search | None = None
 
+    def is_remote(self) -> bool:
+        return False
+
 
 @dataclass(slots=True)
 class FakeTopic:
