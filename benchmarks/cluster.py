@@ -35,7 +35,7 @@ PRODUCERS, EACH_S, SIZE = 16, 64, 1_024
 PARTITIONS = 32
 LATENCY_S = 30.0
 BULK_MB = 200
-DEATHS, MOVES = 8, 20
+DEATHS, MOVES, ROUNDS = 8, 20, 3
 MOST_NODES, DURABILITIES = 3, ("fast", "object")
 PROBES = 8
 """Partitions that are written to again and again while nodes die."""
@@ -229,14 +229,14 @@ class Probing:
         return found
 
 
-def deaths(cluster: ClusterProcesses, durability: str, how: int, back: Callable[[Any], None]) -> Gaps:
+def deaths(cluster: ClusterProcesses, durability: str, times: int, how: int, back: Callable[[Any], None]) -> Gaps:
     """One node after the other is killed, or stopped, and comes back. The gap of an event is that of the partition that
     was without for longest."""
     topic = _topic(cluster.bootstrap, durability, PROBES)
     found = []
     with Probing(cluster.bootstrap, topic, PROBES) as probing:
         time.sleep(2)
-        for number in range(DEATHS):
+        for number in range(times):
             node = list(cluster.nodes.values())[number % len(cluster.nodes)]
             since_s = time.monotonic()
             node.signal(how)
@@ -248,13 +248,13 @@ def deaths(cluster: ClusterProcesses, durability: str, how: int, back: Callable[
     return Gaps("kill -9" if how == signal.SIGKILL else "SIGSTOP past the lease", durability, found)
 
 
-def moves(cluster: ClusterProcesses, durability: str) -> Gaps:
+def moves(cluster: ClusterProcesses, durability: str, times: int) -> Gaps:
     topic = _topic(cluster.bootstrap, durability, PROBES)
     fast = sum(row["fast"] for row in cluster.state())
     found = []
     with Probing(cluster.bootstrap, topic, PROBES) as probing:
         time.sleep(2)
-        for number in range(MOVES):
+        for number in range(times):
             shard = number % fast if durability == "fast" else fast + number % fast
             since_s = time.monotonic()
             node = list(cluster.nodes)[number % len(cluster.nodes)]
@@ -269,11 +269,18 @@ def moves(cluster: ClusterProcesses, durability: str) -> Gaps:
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
-def page(latencies: Sequence[Latency], rates: Sequence[tuple[int, str, Sequence[float]]], gaps: Sequence[Gaps]) -> str:
+def page(
+    latencies: Sequence[Latency],
+    rates: Sequence[tuple[int, str, Sequence[float]]],
+    gaps: Sequence[Gaps],
+    command: str,
+) -> str:
     lines = [
         "# Figures of a cluster",
         "",
-        _INTRODUCTION.format(**readings.machine(), date=datetime.datetime.now(datetime.UTC).date().isoformat()),
+        _INTRODUCTION.format(
+            **readings.machine(), command=command, date=datetime.datetime.now(datetime.UTC).date().isoformat()
+        ),
         "",
         "## Latency",
         "",
@@ -312,13 +319,17 @@ def page(latencies: Sequence[Latency], rates: Sequence[tuple[int, str, Sequence[
 _INTRODUCTION = """\
 PostgreSQL with fsync, versitygw, the nodes and the clients were processes of one machine: {processor}, {memory},
 {system}, Python {Python}. A network between them adds to each figure, and machines of their own take from each.
-`python -m benchmarks.cluster`, {date}."""
+`{command}`, {date}."""
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description=__doc__)
     parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--deaths", type=int, default=DEATHS)
+    parser.add_argument("--moves", type=int, default=MOVES)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of throughput")
     options = parser.parse_args(arguments)
+    how_often = options.deaths, options.moves
     latencies: list[Latency] = []
     rates: list[tuple[int, str, Sequence[float]]] = []
     gaps: list[Gaps] = []
@@ -329,22 +340,22 @@ def main(arguments: Sequence[str]) -> int:
         ):
             cluster.wait_until_shared(60)
             for durability in DURABILITIES:
-                rates.append((nodes, durability, [bulk(cluster, durability) for _ in range(3)]))
+                rates.append((nodes, durability, [bulk(cluster, durability) for _ in range(options.rounds)]))
                 print(nodes, durability, rates[-1][2], flush=True)
             if nodes == MOST_NODES:
                 for durability in DURABILITIES:
                     latencies.append(latency(cluster, durability))
-                    gaps += _gaps(cluster, durability)
+                    gaps += _gaps(cluster, durability, *how_often)
                     print(latencies[-1], *gaps[-3:], sep="\n", flush=True)
-    options.page.write_text(page(latencies, rates, gaps))
+    options.page.write_text(page(latencies, rates, gaps, " ".join(["python -m benchmarks.cluster", *arguments])))
     return 0
 
 
-def _gaps(cluster: ClusterProcesses, durability: str) -> list[Gaps]:
+def _gaps(cluster: ClusterProcesses, durability: str, died: int, moved: int) -> list[Gaps]:
     return [
-        moves(cluster, durability),
-        deaths(cluster, durability, signal.SIGKILL, _start_again),
-        deaths(cluster, durability, signal.SIGSTOP, lambda node: node.signal(signal.SIGCONT)),
+        moves(cluster, durability, moved),
+        deaths(cluster, durability, died, signal.SIGKILL, _start_again),
+        deaths(cluster, durability, died, signal.SIGSTOP, lambda node: node.signal(signal.SIGCONT)),
     ]
 
 
