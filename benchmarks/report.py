@@ -269,6 +269,8 @@ def _begin(run: Run, results: Results, rows: Sequence[Row]) -> Iterator[str]:
     )
     if not run.everything:
         yield "`make bench ARGS=--all` measures more, and writes docs/performance-all.md."
+        yield ""
+        yield "What a cluster of nodes does has a page of its own: [Figures of a cluster](cluster-figures.md)."
 
 
 def _groups(run: Run, results: Results, folder: Path | None) -> Iterator[str]:

@@ -80,6 +80,10 @@ class ShardCommit:
             return None
         if self._grows:
             self.target = log.written
+        if self.target <= log.flushed:  # another commit has brought it there meanwhile
+            self.target = log.flushed
+            self._tell(None)
+            return None
         pieces, frames = log.between(log.flushed, self.target)
         return Taken(Commit(self.shard, log.backing.epoch, tuple(pieces)), frames)
 
