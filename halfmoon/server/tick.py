@@ -333,7 +333,8 @@ class Ticker:
             what()
         except Exception:
             log.exception("event=callback_failed")
-        self._timers[slot] = self.loop.call_later(interval_s, self._again, slot, interval_s, what)
+        if not self.stopped:  # or it would go on for ever
+            self._timers[slot] = self.loop.call_later(interval_s, self._again, slot, interval_s, what)
 
     def _look_at_clock(self) -> None:
         """Alarms are set by the monotonic clock; some are for a time of the wall clock, which somebody may have set, or
