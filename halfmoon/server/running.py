@@ -44,7 +44,7 @@ async def undo(steps: list[Callable[[], object]]) -> None:
         step = steps.pop()
         try:
             result = step()
-            if inspect.iscoroutine(result):
+            if inspect.isawaitable(result):  # a compiled coroutine is none for `iscoroutine`
                 await result
         except Exception:
             logger.exception("event=stop_failed step=%s", getattr(step, "__qualname__", step))
