@@ -225,6 +225,24 @@ def test_a_log_that_is_behind_takes_no_more_batches_until_some_is_committed(
     assert storage.log.flushed == storage.log.end
 
 
+def test_a_commit_for_which_nothing_is_left_ends_at_once(shard: OneShard) -> None:
+    storage = taken(shard)
+    put(storage, 0)
+    storage.log.write()
+    late, job = storage.log.sync_job(), storage.log.sync_job()
+    assert late is not None
+    assert job is not None
+    job.run()
+    storage.log.finish_sync(job, None)
+    pieces = shard.pieces()
+    late.run()
+    storage.log.finish_sync(late, None)
+    assert storage.log.flushed == storage.log.end
+    assert shard.pieces() == pieces
+    put(storage, 1)
+    commit(storage)
+
+
 def test_a_cache_is_kept_to_its_limit_and_the_oldest_goes_first(shard: OneShard) -> None:
     storage = taken(shard, segment_bytes=1 << 20, hot_bytes=1)
     log: Any = storage.log

@@ -57,6 +57,12 @@ def hold_hand_over(database: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[asyn
     return closed, go_on
 
 
+def shard_of(world: World, name: str, index: int) -> int:
+    """Where a partition is."""
+    shared = world.nodes[1].worker.shards.shared
+    return shared.placements[shared.catalog.by_name[name].number][index]
+
+
 def test_one_node_has_all_shards_and_serves_them(run: Any) -> None:
     async def story(world: World) -> None:
         await world.shared_out()
@@ -210,8 +216,7 @@ def test_nothing_is_acknowledged_for_a_shard_before_it_is_there(run: Any, monkey
         assert await world.create("t", 4) == NONE
         await world.led("t")
         index = next(at for at, (node, _) in (await world.leaders(1, "t")).items() if node == 2)
-        shared = world.nodes[1].worker.shards.shared
-        shard = shared.placements[shared.catalog.by_name["t"].number][index]
+        shard = shard_of(world, "t", index)
         running = world.nodes[1].worker.running
         announce, before, after, go_on = running.announce, asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -344,8 +349,7 @@ def test_a_shard_that_moves_has_a_leader_all_the_time(run: Any, monkeypatch: pyt
         assert await world.create("t", 4) == NONE
         await world.led("t")
         index = next(at for at, (node, _) in (await world.leaders(1, "t")).items() if node == 1)
-        shared = world.nodes[1].worker.shards.shared
-        shard = shared.placements[shared.catalog.by_name["t"].number][index]
+        shard = shard_of(world, "t", index)
         closed, go_on = hold_hand_over(world.engines[1].database, monkeypatch)
         assert await world.database.want(shard, 2)
         await closed.wait()
