@@ -9,15 +9,9 @@ Rules: DelegationTokenManager, DelegationTokenControlManager.
 from __future__ import annotations
 
 import hmac
-from base64 import b64encode, urlsafe_b64encode
+from base64 import b64encode
 
 from halfmoon.auth.scram import Credential, Mechanism, make_credential
-
-
-def token_id(random: bytes) -> str:
-    """Of 16 random bytes, in the form of Kafka's Uuid."""
-    assert len(random) == 16
-    return urlsafe_b64encode(random).rstrip(b"=").decode()
 
 
 def token_hmac(secret: bytes, token: str) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from halfmoon.config.cluster_settings import ClusterSettings
 from halfmoon.config.sections import decode_section
 from halfmoon.errors import StartError
 from halfmoon.server.nodes import engines, keys
+from halfmoon.uuids import new_uuid
 
 if TYPE_CHECKING:
     from halfmoon.cluster.checks import Tried
@@ -51,7 +51,7 @@ def init(
     async def make() -> str:
         from halfmoon.cluster.postgres import schema
 
-        cluster_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+        cluster_id = new_uuid(os.urandom)
         await schema.create(engines.database_access(settings), cluster_id, fast, objects)
         return cluster_id
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 
 import msgspec
@@ -13,6 +12,7 @@ import msgspec
 from halfmoon.config.settings import NEW_NODE
 from halfmoon.core.storage.files import FileSystem, read_file, write_file
 from halfmoon.errors import StartError
+from halfmoon.uuids import new_uuid
 
 PATH = "meta.json"
 FORMAT = 1
@@ -38,8 +38,8 @@ class Identity(msgspec.Struct, frozen=True):
                     f"{PATH} is missing from the data directory, but there is a log: the broker refuses to start; "
                     "`halfmoon log repair` makes a new one"
                 )
-            if cluster_id is None:  # 16 bytes as 22 letters, as Kafka writes cluster ids
-                cluster_id = base64.urlsafe_b64encode(random_bytes(16)).decode().rstrip("=")
+            if cluster_id is None:
+                cluster_id = new_uuid(random_bytes)
             identity = cls(FORMAT, cluster_id, NEW_NODE if node_id is None else node_id)
             write_file(fs, PATH, [msgspec.json.encode(identity)])
             return identity

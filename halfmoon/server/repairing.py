@@ -13,7 +13,6 @@ leaves them, and readers go on behind it. Index files that are wrong are made ag
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import logging
 import os
@@ -43,6 +42,7 @@ from halfmoon.schema.snapshot import CLEAN_BASE
 from halfmoon.server.assembly import Node
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.standing_in import stand_in, stand_in_compacted
+from halfmoon.uuids import new_uuid
 
 KEPT = "damaged"
 """The folder of a data directory in which the files stay as they were; a folder in it for each repair."""
@@ -95,7 +95,7 @@ def examine(
         _refuse_other("cluster id", cluster_id, known.cluster_id)
         _refuse_other("node id", node_id, known.node_id)
     new_id = NEW_NODE if node_id is None else node_id
-    meta = known or Identity(identity.FORMAT, cluster_id or _new_cluster_id(), new_id)
+    meta = known or Identity(identity.FORMAT, cluster_id or new_uuid(os.urandom), new_id)
     with tempfile.TemporaryDirectory(prefix=".repair-", dir=directory) as clone:
         copy = Path(clone)
         _clone(directory, copy, meta)
@@ -156,10 +156,6 @@ def _offsets_at(kernel: Kernel, position: int) -> Lost:
     topic = kernel.catalog.by_number.get(frame.topic_number)
     name = f"(deleted topic {frame.topic_number})" if topic is None else topic.name
     return Lost(name, frame.partition, frame.base_offset, frame.base_offset + frame.span)
-
-
-def _new_cluster_id() -> str:
-    return base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
 
 
 def _identity(directory: Path) -> Identity | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import base64
 import copy
 import json
 import os
@@ -26,6 +25,7 @@ from halfmoon.testing.object_store import StoreServer
 from halfmoon.testing.ports import choose
 from halfmoon.testing.postgres import PostgresServer
 from halfmoon.testing.serving_process import ServingProcess
+from halfmoon.uuids import new_uuid
 
 SHARDS: Final = 16
 """All fast: an object shard answers after 200 ms, which tests would wait for."""
@@ -76,7 +76,7 @@ class Services:
             await connection.execute(f"create database {name}")
         finally:
             await connection.close()
-        cluster_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+        cluster_id = new_uuid(os.urandom)
         await schema.create(Access(self.database.dsn(name)), cluster_id, SHARDS, 0)
 
 

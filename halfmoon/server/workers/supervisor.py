@@ -8,7 +8,6 @@ worker's. Ports are chosen here and kept, so that a worker that is started again
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import logging
 import os
@@ -40,6 +39,7 @@ from halfmoon.server.workers.orders import Orders, Report
 from halfmoon.server.workers.plan import CATALOG, Plan
 from halfmoon.server.workers.spare import Spare
 from halfmoon.services.credentials.node_key import NodeKey
+from halfmoon.uuids import new_uuid
 
 logger = logging.getLogger("halfmoon.server")
 
@@ -81,7 +81,7 @@ def prepare(folder: Path, shards: int) -> Cluster:
                 f"{folder} is the data directory of one process: `halfmoon cluster import {folder}` makes one of "
                 "several workers from it"
             )
-        cluster_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+        cluster_id = new_uuid(os.urandom)
         # First, so that all workers have the same: the catalog has what it protects.
         NodeKey(OsFileSystem(folder), os.urandom).make()
         SqliteStore.create(path, Cluster(cluster_id, shards))

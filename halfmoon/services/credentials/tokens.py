@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from halfmoon.auth.delegation import token_credential, token_hmac, token_id
+from halfmoon.auth.delegation import token_credential, token_hmac
 from halfmoon.auth.principals import USER, Principal, parse
 from halfmoon.auth.scram import Credential, Found, Mechanism
 from halfmoon.core.append_types import ControlLog
@@ -25,6 +25,7 @@ from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.control import DelegationToken, TokensChanged
 from halfmoon.services.credentials.node_key import NodeKey
 from halfmoon.services.credentials.state import CredentialsState
+from halfmoon.uuids import new_uuid
 
 _FOREVER = 2**63 - 1
 MOST_OF_OWNER = 1_000
@@ -114,7 +115,7 @@ class DelegationTokens:
         limits, now_ms = self.limits, self._clock.wall_ms()
         max_ms = _sum(now_ms, min(limits.lifetime_ms, lifetime_ms) if lifetime_ms > 0 else limits.lifetime_ms)
         made = DelegationToken(
-            token_id(self._random_bytes(16)),
+            new_uuid(self._random_bytes),
             str(owner),
             str(requester),
             list(map(str, renewers)),
