@@ -6,7 +6,8 @@ of this shard that is on its way. So each commit ends in one of two ways, and bo
 shard is another node's.
 
     rows      what waits while a statement is on its way is the next statement; no timer
-    objects   an object every `interval_s`, or as soon as shards wait with `object_bytes`, or one is in a hurry
+    objects   an object `interval_s` after the one before was begun, at once where that is longer ago; before that as
+              soon as shards wait with `object_bytes`, or one is in a hurry
 
 A call that fails says nothing about what it did. So the heads are read, until that succeeds:
 
@@ -177,6 +178,8 @@ class ObjectCommitter:
         self._waiting: dict[int, Source] = {}
         self._waiting_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._next_at = 0.0
+        """By the loop's clock: not before that, unless it is due."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._due = False
         """An object is to be begun as soon as there may be another one."""
@@ -188,7 +191,8 @@ class ObjectCommitter:
     def wants(self, source: Source) -> None:
         self._waiting[source.shard] = source
         if self._timer is None and not self._due:
-            self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._time)
+            # In the past: in the next round, so that others of this one come along.
+            self._timer = asyncio.get_running_loop().call_at(self._next_at, self._time)
 
     def written(self, size: int) -> None:
         self._waiting_bytes += size
@@ -213,6 +217,7 @@ class ObjectCommitter:
             self._timer = None
         self._waiting_bytes = 0
         if self._waiting:
+            self._next_at = asyncio.get_running_loop().time() + self._interval_s
             ended = _Ended(self._waiting, lambda: self._closed)
             self._waiting = {}
             _run(self._commit(ended), ended, self._tasks, self._begin)

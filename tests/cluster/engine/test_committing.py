@@ -329,6 +329,11 @@ def test_another_object_of_the_same_name_is_never_taken_for_ours() -> None:
     run(1, play, Durability.OBJECT)
 
 
+async def until(is_so: Callable[[], object]) -> None:
+    while not is_so():
+        await asyncio.sleep(0.001)
+
+
 def test_rows_that_are_held_wait_but_for_a_shard_in_a_hurry() -> None:
     async def play(world: World) -> None:
         logs = await world.node()
@@ -354,18 +359,17 @@ def test_an_object_comes_at_once_where_a_shard_is_in_a_hurry() -> None:
     async def play(world: World) -> None:
         loop = asyncio.get_running_loop()
         logs = await world.node()
-        begun = loop.time()
         world.committers[-1].hurry()  # nothing waits
+        logs[2].append(10)
+        await until(lambda: logs[2].acknowledged)
+        begun = loop.time()
         for shard in (0, 1):
             logs[shard].append(10)
         world.committers[-1].hurry()
-        while not (logs[0].acknowledged and logs[1].acknowledged):
-            await asyncio.sleep(0.001)
+        await until(lambda: logs[0].acknowledged and logs[1].acknowledged)
         assert loop.time() - begun < INTERVAL_S / 2
         logs[0].append(10)
-        begun = loop.time()
-        while len(logs[0].acknowledged) < 2:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(logs[0].acknowledged) == 2)
         assert loop.time() - begun >= INTERVAL_S
 
     run(1, play, Durability.OBJECT)
@@ -375,15 +379,19 @@ def test_objects_come_by_time_and_by_size() -> None:
     async def play(world: World) -> None:
         loop = asyncio.get_running_loop()
         logs = await world.node()
+        await asyncio.sleep(INTERVAL_S)
         begun = loop.time()
         logs[0].append(10)
-        while not logs[0].acknowledged:
-            await asyncio.sleep(0.001)
-        assert INTERVAL_S <= loop.time() - begun < INTERVAL_S + 0.1
+        logs[1].append(10)  # in the same round, and in the same object
+        await until(lambda: logs[0].acknowledged and logs[1].acknowledged)
+        assert loop.time() - begun < INTERVAL_S / 2
+        logs[1].append(10)
+        await until(lambda: len(logs[1].acknowledged) == 2)
+        assert INTERVAL_S <= loop.time() - begun < INTERVAL_S + 0.1, "it is counted from when the one before was begun"
         begun = loop.time()
         logs[1].append(OBJECT_BYTES)
-        while not logs[1].acknowledged:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(logs[1].acknowledged) == 3)
         assert loop.time() - begun < INTERVAL_S / 2
+        assert world.committers[-1].objects == 3
 
     run(1, play, Durability.OBJECT)
