@@ -28,7 +28,7 @@ from halfmoon.testing.serving_process import ServingProcess
 from halfmoon.uuids import new_uuid
 
 SHARDS: Final = 16
-"""All fast: an object shard answers after 200 ms, which tests would wait for."""
+"""All fast: an object shard answers after up to 200 ms, which tests would wait for."""
 _STATE: Final = "cluster.json"
 
 
