@@ -57,6 +57,7 @@ class Backing:
         """Calls of threads."""
         self._committing: Source | None = None
         """It has something to commit, and has not been told its end."""
+        self._closing = False
 
     def _note_thread(self) -> None:
         self._loop_thread = threading.get_ident()
@@ -109,11 +110,18 @@ class Backing:
         else:
             self._committing = source
             self._committer.wants(source)
+            if self._closing:
+                self._committer.hurry()
 
     def hurry(self) -> None:
         """Do not wait for others to commit with."""
         if self._committing is not None:
             self._committer.hurry()
+
+    def closing(self) -> None:
+        """It is about to be closed: neither what waits now waits for others, nor what is written until it is."""
+        self._closing = True
+        self.hurry()
 
     def ended(self) -> None:
         """The commit's end was told."""

@@ -124,11 +124,11 @@ class Engine:
         )  # fmt: skip
         return backing
 
-    def hurry(self, shard: int) -> None:
+    def closing(self, shard: int) -> None:
         """It is about to be closed: what it has is committed without waiting for others."""
         backing = self._backings.get(shard)
         if backing is not None:
-            backing.hurry()
+            backing.closing()
 
     def abandon(self, shard: int, error: OSError) -> None:
         """Whoever waits for this shard's commits, or asks something of it, is told this error."""

@@ -190,7 +190,7 @@ class HeldShards:
         return None
 
     async def _close(self, shard: int) -> None:
-        self._engine.hurry(shard)
+        self._engine.closing(shard)
         await self._process.close_shard(shard)
         self._engine.closed(shard)
         del self.open[shard]

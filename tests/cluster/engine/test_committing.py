@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from halfmoon.cluster.engine import footer
+from halfmoon.cluster.engine.backing import Backing
 from halfmoon.cluster.engine.committing import ObjectCommitter, RowCommitter, Taken
 from halfmoon.cluster.engine.database import Commit, CondemnedError
 from halfmoon.cluster.engine.pieces import IN_DATABASE, BrokenLogError, Durability, Piece, check_whole
@@ -393,5 +394,28 @@ def test_objects_come_by_time_and_by_size() -> None:
         await until(lambda: len(logs[1].acknowledged) == 3)
         assert loop.time() - begun < INTERVAL_S / 2
         assert world.committers[-1].objects == 3
+
+    run(1, play, Durability.OBJECT)
+
+
+def test_a_shard_that_is_about_to_be_closed_waits_for_no_interval_any_more() -> None:
+    """Neither with what waits, nor with what is written until it is closed."""
+
+    async def play(world: World) -> None:
+        loop = asyncio.get_running_loop()
+        logs = await world.node()
+        logs[1].append(10)
+        await until(lambda: logs[1].acknowledged)
+        backing = Backing(
+            loop, world.database, world.store, world.committers[-1], await world.database.contents(0), lambda _: ""
+        )
+        log = Log(0, backing.epoch, backing.head.end, world.numbers, backing)
+        begun = loop.time()
+        log.append(10)
+        backing.closing()
+        for count in (1, 2, 3):
+            await until(lambda count=count: len(log.acknowledged) == count)
+            log.append(10)
+        assert loop.time() - begun < INTERVAL_S / 2
 
     run(1, play, Durability.OBJECT)

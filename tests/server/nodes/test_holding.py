@@ -19,7 +19,7 @@ class Rig:
     def __init__(self) -> None:
         self.done: list[str] = []
         engine = SimpleNamespace(
-            open=self._backing, closed=lambda shard: None, hurry=lambda shard: None, database=self
+            open=self._backing, closed=lambda shard: None, closing=lambda shard: None, database=self
         )  # fmt: skip
         self.held = HeldShards(
             self,
