@@ -202,6 +202,9 @@ class Turn:
 
     def when_written(self, position: int, callback: Callable[[BrokerError | None], None]) -> None:
         """As `when_durable`, for what need only survive the death of this process."""
+        if not self._log.written_stays:
+            self.when_durable(position, callback)
+            return
 
         def written() -> None:
             callback(self.refusal() if position > self._log.written else None)

@@ -123,6 +123,18 @@ def test_an_answer_that_fails_keeps_nobody_else_from_theirs(broker: BareNode, an
     assert woken == ["woken"]
 
 
+def test_what_need_only_survive_this_process_waits_longer_where_what_is_written_does_not(
+    broker: BareNode, answers: Answers
+) -> None:
+    broker.log.written_stays = False
+    position = send(broker, "t", b"a").position
+    broker.when_written(position, to(answers, "told"))
+    broker.write()
+    assert answers == []
+    sync(broker)
+    assert answers == [("told", None)]
+
+
 def test_arrivals_wake_held_requests_once_they_can_be_read(broker: BareNode) -> None:
     partition = partition_of(broker, "t")
     seen: list[list[bytes]] = []

@@ -49,8 +49,9 @@ def _some(what: str, found: Iterable[object]) -> list[str]:
 def check_sent(lines: Sequence[Line], stored: Partitions, *, once: bool = True) -> list[str]:
     """Of producers. `once`: they are idempotent, so nothing is there twice, and what each sends is in order."""
     sent = {what[1] for _, what in lines if what[0] == "sent"}
-    acked = {(what[1], int(what[2]), int(what[3])) for _, what in lines if what[0] == "acked"}
+    acked = {(what[1], int(what[2]), _offset(what[3])) for _, what in lines if what[0] == "acked"}
     places = {(record.value, index, record.offset) for index, part in enumerate(stored) for record in part}
+    places |= {(value, index, None) for value, index, _ in places}
     there = values_of(stored)
     found = _some("fatal errors of producers", (what[1:] for _, what in lines if what[0] == "fatal"))
     found += _some("acknowledged and not at the offset that was told", acked - places)
@@ -59,6 +60,11 @@ def check_sent(lines: Sequence[Line], stored: Partitions, *, once: bool = True) 
         found += _some("stored more than once", (value for value, count in there.items() if count > 1))
         found += _some("out of order", _out_of_order(stored))
     return found
+
+
+def _offset(told: str) -> int | None:
+    """librdkafka tells none of a batch whose answer was lost, where the broker says that it has it."""
+    return None if told == "None" else int(told)
 
 
 def _out_of_order(stored: Partitions) -> list[str]:

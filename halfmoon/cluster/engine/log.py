@@ -118,6 +118,7 @@ class ShardLog(CommitLog):
     def __init__(self, files: CachedFiles, backing: Backing, segment_bytes: int, low_disk_bytes: int | None) -> None:
         super().__init__(files, segment_bytes, low_disk_bytes, one_of_many=True)
         self.backing = backing
+        self.written_stays = False  # the next node sees what is committed
         self.recycles = False
         self.checkpoint_after_ms = CHECKPOINT_AFTER_MS
         self._files = files

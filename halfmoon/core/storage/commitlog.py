@@ -101,6 +101,7 @@ class CommitLog(WriteSide):
         self.low_disk_bytes = low_disk_bytes
         self._one_of_many = one_of_many
         self.reusable_from = 0
+        self.written_stays = True
         self.recycles = True
         """An expired segment's file becomes a later segment."""
         self.checkpoint_after_ms = CHECKPOINT_AFTER_MS

@@ -96,7 +96,8 @@ class WriteSide(Protocol):
     """One thread calls everything here, but for what is marked as a function for a thread.
 
     start ≤ flushed ≤ written ≤ end. What is below *flushed* survives the loss of this machine's power, or of the
-    machine, as the engine promises it; below *written* the death of this process. Nobody reads above *written*.
+    machine, as the engine promises it; below *written* the death of this process, where `written_stays`. Nobody reads
+    above *written*.
     """
 
     fs: FileSystem
@@ -119,6 +120,8 @@ class WriteSide(Protocol):
     written: int
     flushed: int
     generation: int
+    written_stays: bool
+    """Else what is written and not flushed is lost with this process: its successor reads it from elsewhere."""
     reusable_from: int
     """Files of segments that begin below are other logs', too: their bytes stay as they are."""
     checkpoint_after_ms: int
