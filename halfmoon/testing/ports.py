@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import random
 import socket
+from collections import deque
 from typing import Any
 
 from halfmoon.config.units import Address
 
 PORTS = range(16_000, 32_000)
 """Ours are among these, which the system gives to nobody who asks for any port: they are free again after a restart."""
+
+REMEMBERED = 1_000
+_lately: set[int] = set()
+_order: deque[int] = deque()
 
 
 def free_ports(count: int) -> list[int]:
@@ -24,10 +29,15 @@ def free_ports(count: int) -> list[int]:
 
 
 def ports_in_a_row(host: str, count: int) -> int:
-    """The first of so many."""
+    """The first of so many. None that was returned lately: whoever is to listen there may not do so yet."""
     while True:
         first = random.randrange(PORTS.start, PORTS.stop - count)
-        if all(is_free(host, first + number) for number in range(count)):
+        row = range(first, first + count)
+        if not _lately.intersection(row) and all(is_free(host, port) for port in row):
+            _lately.update(row)
+            _order.extend(row)
+            while len(_order) > REMEMBERED:
+                _lately.discard(_order.popleft())
             return first
 
 
