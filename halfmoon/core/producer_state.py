@@ -76,6 +76,14 @@ class Producers:
             f"producer {producer_id} sent sequence {sequence}, expected {(last + 1) % SEQUENCES}",
         )
 
+    def is_ahead(self, producer_id: int, epoch: int, sequence: int) -> bool:
+        """Whether a batch may come before one that its producer sent earlier."""
+        known = self.by_id.get(producer_id)
+        if known is None or epoch > known.epoch or not known.batches:
+            return sequence != 0
+        missing = (sequence - known.batches[-1].last_sequence - 1) % SEQUENCES
+        return epoch == known.epoch and 0 < missing < SEQUENCES // 2
+
     def appended(
         self, producer_id: int, epoch: int, sequence: int, count: int, base_offset: int, end_position: int, now_ms: int
     ) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from halfmoon.core.append import PRODUCER_ID_BLOCK
+from halfmoon.core.append import IN_FLIGHT_MS, PRODUCER_ID_BLOCK
 from halfmoon.core.append_types import Produced
 from halfmoon.core.hold import Held
 from halfmoon.core.producer_state import SEQUENCES
@@ -325,6 +325,24 @@ def test_a_refused_batch_changes_nothing(broker: BareNode) -> None:
     assert fails(lambda: send(broker, "t", b"b", producer_id=5, sequence=5)) is Fault.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert before < broker.log.end == end
     assert partition_of(broker, "t").next_offset == 1
+
+
+def test_a_shard_that_was_elsewhere_takes_no_batch_before_one_that_may_come_again(
+    broker: BareNode, clock: VirtualClock
+) -> None:
+    """The one before was refused, when the shard was not here yet."""
+    broker.appender.was_elsewhere()
+    who = {"producer_id": 7}
+    assert fails(lambda: send(broker, "t", b"b", sequence=1, **who)) is Fault.NOT_LEADER_OR_FOLLOWER
+    assert [send(broker, "t", b"ab"[at : at + 1], sequence=at, **who).base_offset for at in (0, 1)] == [0, 1]
+    assert fails(lambda: send(broker, "t", b"d", sequence=3, **who)) is Fault.NOT_LEADER_OR_FOLLOWER
+    assert send(broker, "t", b"b", sequence=1, **who).base_offset == 1, "it is stored"
+    assert send(broker, "t", b"c", sequence=2, **who).base_offset == 2
+    clock.now_ms += IN_FLIGHT_MS
+    assert fails(lambda: send(broker, "t", b"x", sequence=5, **who)) is Fault.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(broker, "t", b"d", producer_id=8, sequence=40).base_offset == 3, "its state may have expired"
+    turn(broker)
+    assert values(broker, "t") == [b"a", b"b", b"c", b"d"]
 
 
 def test_behind_a_batch_that_found_no_room_nothing_is_taken_before_it(broker: BareNode, fs: FaultyFileSystem) -> None:

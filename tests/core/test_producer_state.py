@@ -81,6 +81,29 @@ def test_a_producer_nobody_knows_may_begin_anywhere(log: Log) -> None:
     assert log.refused(41, 1) is Fault.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+@pytest.mark.parametrize(
+    ("producer_id", "epoch", "sequence", "ahead"),
+    [
+        (7, 3, 5, False), (7, 3, 6, True), (7, 3, 0, False), (7, 3, SEQUENCES - 1, False),
+        (7, 4, 0, False), (7, 4, 1, True), (7, 2, 9, False),
+        (8, 0, 0, False), (8, 0, 1, True),
+        (9, 1, 0, False), (9, 1, 1, True),
+    ],
+)  # fmt: skip
+def test_a_batch_is_ahead_where_one_before_it_may_come_later(
+    log: Log, producer_id: int, epoch: int, sequence: int, ahead: bool
+) -> None:
+    """8 is not known; of 9 there is a marker only."""
+    log.send(0, 5, producer_id=7, epoch=3)
+    log.producers.marked(9, 1, 0)
+    assert log.producers.is_ahead(producer_id, epoch, sequence) is ahead
+
+
+def test_over_the_wrap_a_batch_is_ahead_as_well(log: Log) -> None:
+    log.send(SEQUENCES - 1)
+    assert [log.producers.is_ahead(7, 0, sequence) for sequence in (0, 1)] == [False, True]
+
+
 def test_a_newer_epoch_begins_at_0_and_shuts_out_the_older(log: Log) -> None:
     log.send(0)
     assert log.refused(1, epoch=1) is Fault.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -236,6 +236,7 @@ class Worker:
         await self.driver.catch_up()  # whoever had it may have told it of more than is known here
         try:
             node = await self.shards.open(number)
+            node.kernel.appender.was_elsewhere()
             self._join(number)
             self.running.add(number)
             node.services.add(self._authorization)
