@@ -49,11 +49,17 @@ class Asking:
         }
 
     async def produce(
-        self, number: int, name: str, partition: int, value: bytes, headers: Sequence[tuple[str, bytes]] = ()
+        self,
+        number: int,
+        name: str,
+        partition: int,
+        value: bytes,
+        headers: Sequence[tuple[str, bytes]] = (),
+        **sender: int,
     ) -> int:
-        """The error code."""
+        """The error code. `sender`: of an idempotent producer's batch, as `build_batch`."""
         topic = ProduceRequest.TopicProduceData
-        records = build_batch([(None, value, 1_700_000_000_000, headers)])
+        records = build_batch([(None, value, 1_700_000_000_000, headers)], **sender)
         data = [topic(name=name, partition_data=[topic.PartitionProduceData(index=partition, records=records)])]
         answer = await self.ask(number, PRODUCE, 7, transactional_id=None, acks=-1, timeout_ms=1000, topic_data=data)
         return int(answer.responses[0].partition_responses[0].error_code)

@@ -63,7 +63,7 @@ def check_sent(lines: Sequence[Line], stored: Partitions, *, once: bool = True) 
 
 
 def _offset(told: str) -> int | None:
-    """librdkafka tells none of a batch whose answer was lost, where the broker says that it has it."""
+    """librdkafka tells none of a batch that it takes for stored since a later one is."""
     return None if told == "None" else int(told)
 
 

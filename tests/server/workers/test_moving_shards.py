@@ -96,6 +96,35 @@ def run(tmp_path: Path) -> Callable[[Callable[[Two], Any]], None]:
     return play
 
 
+def test_a_batch_that_a_client_sent_while_its_shard_moved_does_not_overtake_the_one_before(run: Any) -> None:
+    """librdkafka would take that for stored as well."""
+
+    async def story(two: Two) -> None:
+        await two.create("t")
+        first = next(iter(two.workers[0].shards.nodes))
+        of_one = {
+            two.workers[0].shards.front.shard_of(_topic(two, "t"), index): index
+            for index, (node, _) in (await two.leaders(0, "t")).items()
+            if node == 1
+        }
+        stays = of_one.pop(first)
+        ((shard, moves),) = of_one.items()
+
+        async def send(worker: int, index: int, sequence: int) -> int:
+            return await two.produce(
+                worker, "t", index, b"%d" % sequence, producer_id=77, producer_epoch=0, base_sequence=sequence
+            )
+
+        await two.workers[0].close_shard(shard, 1)
+        assert await send(1, moves, 0) == NOT_LEADER
+        await two.workers[1].open_shard(shard)
+        assert [await send(1, moves, sequence) for sequence in (1, 0, 1, 3)] == [NOT_LEADER, 0, 0, NOT_LEADER]
+        assert await two.values(1, "t", moves) == [b"0", b"1"]
+        assert await send(0, stays, 1) == 0, "of a shard that was always here a producer may have expired"
+
+    run(story)
+
+
 def test_a_shard_moves_and_takes_everything_along(run: Any) -> None:
     async def story(two: Two) -> None:
         await two.create("t")
