@@ -70,6 +70,13 @@ def test_producers(stored: Parts, wrong: str | None) -> None:
     assert histories.check_sent(SENT, stored) == ([] if wrong is None else [wrong])
 
 
+def test_what_is_taken_for_stored_is_there_wherever_that_is() -> None:
+    lines = [*SENT, (99, ["acked", "a/3", "1", "None"])]
+    assert histories.check_sent(lines, topic("a/0 b/0 a/1", "a/3")) == []
+    (wrong,) = histories.check_sent(lines, topic("a/0 b/0 a/1", ""))
+    assert wrong == "1 acknowledged and not at the offset that was told: ('a/3', 1, None)"
+
+
 def test_what_is_not_idempotent_may_be_there_twice() -> None:
     assert histories.check_sent(SENT, topic("a/0 b/0 a/1 a/1 a/0", ""), once=False) == []
     (wrong,) = histories.check_sent(SENT, topic("a/0 b/0", ""), once=False)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.torture.cluster.__main__ import told
+from tests.torture.cluster.__main__ import fencing_was_met, told
 from tests.torture.cluster.needed import need_servers
 from tests.torture.cluster.page import text
 from tests.torture.cluster.run import LOGGED, Outcome, Run
@@ -46,3 +46,12 @@ def test_the_page_about_many_runs() -> None:
     assert page[-1] == "Measured on a machine."
     runs.append(outcome(8, violations=["feed: lost 1"]))
     assert "- Seed 8: feed: lost 1." in text(runs, "")
+
+
+def test_runs_in_which_no_commit_of_a_paused_node_was_refused_have_not_tested_fencing() -> None:
+    refused, untested = outcome(4, violations=[]), outcome(5, violations=[])
+    untested.logged["refused commits"] = 0
+    assert fencing_was_met([refused, untested])
+    assert not fencing_was_met([untested])
+    untested.faults.pop("wake")
+    assert fencing_was_met([untested]), "a pause may be shorter than the lease"
