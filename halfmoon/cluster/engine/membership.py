@@ -192,9 +192,9 @@ class Membership:
             self._seen[shard] = epoch - 1
         return head
 
-    def owns(self, head: Head) -> bool:
-        """As far as it is known here, in this epoch."""
-        return self._owned.get(head.shard) == head.epoch
+    def epoch_of(self, shard: int) -> int | None:
+        """In which it is this node's, as far as it is known here."""
+        return self._owned.get(shard)
 
 
 async def _again_and_again(step: Callable[[], Awaitable[None]], interval_s: float, soon: asyncio.Event | None) -> None:

@@ -99,15 +99,19 @@ class HeldShards:
                 given = await self._hand_over(move)
             finally:
                 # If it was handed over all the same, the next look says so.
-                if not given and self.member.owns(move.head):
-                    self.taken(move.head)
+                epoch = self.member.epoch_of(move.head.shard)
+                if not given and epoch is not None:
+                    self.taken(move.head._replace(epoch=epoch))
 
     async def _hand_over(self, move: Move) -> bool:
         """Close it, and have another node own it. Raises DatabaseUnavailableError."""
-        shard, epoch = move.head.shard, move.head.epoch
+        shard = move.head.shard
         if not self.member.stores:  # what is on its way to the store would be waited for
             self._engine.abandon(shard, LeaseLostError(f"shard {shard} goes to a node that reaches the object store"))
         await self._shut(shard)
+        epoch = self.member.epoch_of(shard)  # while it was being opened it may have been taken again, or lost
+        if epoch is None:
+            return False
         given = await self._engine.database.hand_over(shard, epoch, move.to)
         if given is None:
             return False

@@ -28,10 +28,28 @@ class Rig:
             lambda *_: None,
             lambda: None,  # type: ignore[arg-type]
         )
-        self.held.member = SimpleNamespace(nodes=(), stores=True, given=lambda shard: None, owns=lambda head: False)  # type: ignore[assignment]
+        self.epoch: int | None = 5
+        """In which this node owns it, as it knows."""
+        self.gone = False
+        """Whom it is given to has died."""
+        self.answers = asyncio.Event()
+        """Set: the database answers who takes a shard again."""
+        self.held.member = SimpleNamespace(  # type: ignore[assignment]
+            nodes=(),
+            stores=True,
+            given=lambda shard: None,
+            epoch_of=lambda shard: self.epoch,
+            take_again=self._take_again,
+        )
 
     async def _backing(self, head: Head) -> Any:
         return SimpleNamespace(head=SimpleNamespace(restored=False), shard=head.shard)
+
+    async def _take_again(self, shard: int, epoch: int) -> Head:
+        await self.answers.wait()
+        assert self.epoch == epoch
+        self.epoch = epoch + 1
+        return Head(shard, Durability.FAST, self.epoch, ME, 0)
 
     async def open_shard(self, number: int) -> None:
         self.done.append("open")
@@ -40,7 +58,9 @@ class Rig:
         await asyncio.sleep(0.01)
         self.done.append("close")
 
-    async def hand_over(self, shard: int, epoch: int, incarnation: int) -> Head:
+    async def hand_over(self, shard: int, epoch: int, incarnation: int) -> Head | None:
+        if epoch != self.epoch or self.gone:
+            return None
         self.done.append("hand over")
         return Head(shard, Durability.FAST, epoch + 1, incarnation, 0)
 
@@ -68,5 +88,41 @@ def test_a_node_that_stops_may_be_giving_a_shard_away_already() -> None:
         await asyncio.gather(*(rig.held._hand_over(Move(head, OTHER)) for _ in range(2)))
         assert rig.done == ["open", "close", "hand over", "hand over"]
         assert rig.held.open == {}
+
+    asyncio.run(story())
+
+
+async def give_while_it_is_opened_again(rig: Rig) -> None:
+    """It was opened and closed in epoch 5, so it is taken again. Whoever gives it away has read before that it is 5."""
+    head = Head(SHARD, Durability.FAST, 5, ME, 0)
+    rig.held.taken(head)
+    while SHARD not in rig.held.open:
+        await asyncio.sleep(0)
+    await rig.held._shut(SHARD)
+    rig.held.taken(head)
+    await asyncio.sleep(0)
+    giving = asyncio.ensure_future(rig.held.give(Move(head, OTHER)))
+    await asyncio.sleep(0)
+    rig.answers.set()
+    await giving
+
+
+def test_a_shard_is_given_away_in_the_epoch_in_which_it_was_taken_again_meanwhile() -> None:
+    async def story() -> None:
+        rig = Rig()
+        await give_while_it_is_opened_again(rig)
+        assert rig.done == ["open", "close", "open", "close", "hand over"]
+
+    asyncio.run(story())
+
+
+def test_a_shard_that_was_taken_again_and_could_not_be_given_is_opened() -> None:
+    async def story() -> None:
+        rig = Rig()
+        rig.gone = True
+        await give_while_it_is_opened_again(rig)
+        await rig.held.settled(SHARD)
+        assert rig.held.open[SHARD][0] == rig.epoch == 7
+        assert rig.done == ["open", "close", "open", "close", "open"]
 
     asyncio.run(story())
