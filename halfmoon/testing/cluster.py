@@ -194,6 +194,7 @@ class ClusterProcesses:
             "listeners": {
                 "kafka": {"bind": f"{host}:{kafka}", **insecure},
                 "http": {"bind": f"{host}:{http}", **insecure},
+                **self.listeners_of(number),
             },
             "cluster": {
                 "database": self.database.dsn(),
@@ -219,6 +220,10 @@ class ClusterProcesses:
     def reached(self, number: int, link: int) -> dict[str, Any]:
         """More of a node's section `cluster`. `link`: the port at which it listens for others. For those who put
         something between a node and what it talks to."""
+        return {}
+
+    def listeners_of(self, number: int) -> dict[str, Any]:
+        """More of a node's section `listeners`."""
         return {}
 
     def machine_of(self, number: int) -> tuple[str, Sequence[str]]:

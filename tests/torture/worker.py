@@ -32,12 +32,15 @@ from tests.crash.load import QUICK
 
 STEADY: dict[str, str | int | bool] = {
     **QUICK, "metadata.recovery.strategy": "none", "topic.metadata.refresh.interval.ms": 2_000,
+    "client.rack": "abc"[os.getpid() % 3],
 }  # fmt: skip
 """Where no broker can be reached, librdkafka 2.16 forgets them all (KIP-899). A transactional producer then waits for
 ever for the coordinator of a group that it has asked before: it goes on asking the one that it has forgotten.
 
 A consumer may wait to hear whether its position is valid (KIP-320), of a leader that is none any more, until it asks
-for metadata for another reason: five minutes by default."""
+for metadata for another reason: five minutes by default.
+
+The rack means something where nodes have some: a consumer then reads from another one than the leader (KIP-392)."""
 JOBS, RESULTS, HALVES, PARTITIONS = "jobs", "results", "halves", 2
 ENDING = threading.Event()
 

@@ -34,6 +34,11 @@ def main() -> int:
     parser.add_argument("--first", type=int, help="the first of them; else by chance")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="how long faults happen in each")
     parser.add_argument("--results", type=Path, default=RESULTS, help="a line of JSON for each is added to this file")
+    parser.add_argument(
+        "--rocketmq",
+        action=argparse.BooleanOptionalAction,
+        help="RocketMQ's clients too; by default with each third seed",
+    )
     parser.add_argument("--keep", action="store_true", help="keep the folder of each run")
     parser.add_argument("--stop", action="store_true", help="end with the first that fails")
     given = parser.parse_args()
@@ -45,7 +50,8 @@ def main() -> int:
     outcomes = []
     for seed in seeds:
         folder = Path(tempfile.mkdtemp(prefix=f"halfmoon-torture-{seed}-"))
-        outcome = Run(seed, given.seconds, folder).play()
+        rocketmq = seed % 3 == 0 if given.rocketmq is None else given.rocketmq
+        outcome = Run(seed, given.seconds, folder, rocketmq=rocketmq).play()
         given.results.parent.mkdir(parents=True, exist_ok=True)
         with given.results.open("ab") as results:
             results.write(msgspec.json.encode(outcome) + b"\n")
@@ -77,7 +83,8 @@ def told(outcome: Outcome) -> str:
     done = sum(count for what, count in outcome.operations.items() if what.partition(".")[2] in ENDS)
     logged = ", ".join(f"{count} {what}" for what, count in outcome.logged.items())
     line = (
-        f"seed {outcome.seed}: {'FAILED' if outcome.violations else 'passed'} in {outcome.seconds:.0f} s; {faults}; "
+        f"seed {outcome.seed}: {'FAILED' if outcome.violations else 'passed'} in {outcome.seconds:.0f} s"
+        f"{', RocketMQ' * outcome.rocketmq}; {faults}; "
         f"{outcome.in_flight} with records on their way; {done} operations; {logged}"
     )
     return "\n".join([line, *(f"  {each}" for each in outcome.violations)])

@@ -50,6 +50,7 @@ which and when, how large segments are, and which topics are `object`. Then ever
 compared with the notes, and read again after all nodes were killed, and once more after they were stopped. The rules
 are those of [torture-workers.md](torture-workers.md), and:
 
+- Each node is in a rack of its own, and so is each consumer: most records are read from a node that does not lead.
 - Two more producers write seldom, to each shard, so that idle shards are among those that move.
 - The logs are read past the nodes: pieces follow each other up to the head's end, each piece and file is in its object
   or row with the CRC that was noted, frames follow each other, generations never fall, offsets have no hole, and what
@@ -81,7 +82,8 @@ def text(outcomes: Sequence[Outcome], where: str) -> str:
     result = "**none** lost, doubled or out of order" if not failed else f"violations with {seeds(failed)} (below)"
     lines = [
         ABOUT,
-        f"{len(outcomes)} runs, {hours:.1f} hours in all, {seeds([each.seed for each in outcomes])}: {result}.",
+        f"{len(outcomes)} runs, {hours:.1f} hours in all, {seeds([each.seed for each in outcomes])}: {result}. "
+        f"{sum(each.rocketmq for each in outcomes)} had RocketMQ's clients, too.",
         "",
         *table(("fault", "times"), named(FAULTS, [each.faults for each in outcomes])),
         "",

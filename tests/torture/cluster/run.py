@@ -31,7 +31,7 @@ from tests.torture.cluster.roles import ROLES, SENDERS, TOPICS
 from tests.torture.cluster.serving import PROGRAM, ServingCluster
 from tests.torture.cluster.stored import check_frames, check_logs, check_read
 from tests.torture.crew import Crew
-from tests.torture.oracle import COPIES, Oracle
+from tests.torture.oracle import COPIES, ROCKETMQ, Oracle
 from tests.torture.reading_back import Stored
 from tests.torture.workers import roles
 from tests.torture.workers.figures import operations
@@ -80,6 +80,7 @@ def told_by(logs: Iterable[str]) -> dict[str, int]:
 
 class Outcome(Struct):
     seed: int
+    rocketmq: bool
     violations: list[str]
     seconds: float
     faults: dict[str, int]
@@ -109,10 +110,11 @@ class Run:
         program: Sequence[str] = PROGRAM,
         reopened: Sequence[str] = ("kill", "stop"),
         clocks: Mapping[int, Mapping[str, str]] | None = None,
+        rocketmq: bool = False,
     ) -> None:
         """`seconds`: of faults. `kinds`: how often what happens, relatively. `program`: what nodes run. `reopened`: how
         all nodes are ended in the end; after each, they are started and read from once more. `clocks`: of nodes, more
-        of the environment."""
+        of the environment. `rocketmq`: its clients, too."""
         self.seed = seed
         self._seconds = seconds
         self._kinds = kinds
@@ -126,8 +128,9 @@ class Run:
             program=program,
             clocks=clocks,
             settings={**SETTINGS, "log_segment_bytes": segment_bytes},
+            rocketmq=rocketmq,
         )
-        self._copies = {**copies, **dict.fromkeys(SENDERS, 1)}
+        self._copies = {**copies, **dict.fromkeys(SENDERS, 1), **(ROCKETMQ if rocketmq else {})}
         self.faults = Faults(self.serving, dice)
         self._violations: list[str] = []
 
@@ -163,7 +166,7 @@ class Run:
         first_ns = done[0].at_ns if done else 0
         in_flight, waits = _waits(found.get("feed", []), done)
         return Outcome(
-            self.seed, self._violations, round(time.monotonic() - begun_s, 1), counts,
+            self.seed, bool(self.serving.namesrv), self._violations, round(time.monotonic() - begun_s, 1), counts,
             [(round((each.at_ns - first_ns) / 1e9, 1), each.kind, each.nodes, each.for_s) for each in done],
             in_flight, errors, operations(found), {topic: sum(map(len, parts)) for topic, parts in everything.items()},
             logged, waits,
@@ -172,7 +175,10 @@ class Run:
     def _play(self) -> Stored:
         serving = self.serving
         serving.start_all()
-        crew = self._crew = Crew(serving.bootstrap, self._folder, self._copies, module=MODULE, named=("pipe", "bank"))
+        crew = self._crew = Crew(
+            serving.bootstrap, self._folder, self._copies, module=MODULE, named=("pipe", "bank"),
+            environment={"NAMESRV_ADDR": serving.namesrv},
+        )  # fmt: skip
         oracle = self._oracle = Oracle(crew, serving.bootstrap, serving.admin_sockets, SENDERS, self._describe)
         objects = {name: {DURABILITY: "object"} for name in (*self._objects, "seldom-object")}
         oracle.make_topics(TOPICS, objects)

@@ -15,6 +15,7 @@ import msgspec
 from halfmoon.config.units import Address
 from halfmoon.server import admin_socket
 from halfmoon.testing.cluster import ClusterProcesses
+from halfmoon.testing.ports import ports_in_a_row
 from halfmoon.testing.proxies import Proxies
 from tests.crash.serving import wait_until
 from tests.torture.cluster.roles import FAST_SHARDS, OBJECT_SHARDS
@@ -23,6 +24,8 @@ from tests.torture.cluster.tables import Tables
 NODES = 3
 PROGRAM = "-m", "tests.torture.cluster.observed"
 STARTS_S = 60.0
+RACKS = "abc"
+"""Of the nodes, in their order."""
 LINKS = ("database", "store", "others")
 """What a node talks to. `others`: how they reach it."""
 _records = msgspec.msgpack.Decoder(tuple[bytes, ...])
@@ -40,9 +43,10 @@ class ServingCluster(ClusterProcesses):
         clocks: Mapping[int, Mapping[str, str]] | None = None,
         more: Mapping[str, Any] | None = None,
         settings: Mapping[str, str] | None = None,
+        rocketmq: bool = False,
     ) -> None:
         """`program`: what the nodes run. `clocks`: more of their environments. `settings`: of broker.yaml, as in the
-        environment."""
+        environment. `rocketmq`: they serve RocketMQ's clients, too."""
         super().__init__(
             folder, NODES, fast=FAST_SHARDS, objects=OBJECT_SHARDS, more=more, durable=False,
         )  # fmt: skip
@@ -50,6 +54,8 @@ class ServingCluster(ClusterProcesses):
         self._program = program
         self._clocks = clocks or {}
         self._settings = settings or {}
+        self._rocketmq = rocketmq
+        self._names: list[str] = []
         self.away: dict[int, float] = {}
         """Nodes that are not to run before this time (monotonic, s)."""
         self.stopping: set[int] = set()
@@ -80,7 +86,21 @@ class ServingCluster(ClusterProcesses):
             "store_endpoint": f"http://127.0.0.1:{store}",
             "advertise": str(Address("127.0.0.1", others)),
             "row_age": "3s",
+            "rack": RACKS[number - 1],
         }
+
+    def listeners_of(self, number: int) -> dict[str, Any]:
+        if not self._rocketmq:
+            return {}
+        # A broker of RocketMQ's is a shard. The name service follows them.
+        brokers = ports_in_a_row("127.0.0.1", FAST_SHARDS + OBJECT_SHARDS + 1)
+        self._names.append(name := str(Address("127.0.0.1", brokers + FAST_SHARDS + OBJECT_SHARDS)))
+        return {"rocketmq": {"bind": str(Address("127.0.0.1", brokers)), "namesrv": name}}
+
+    @property
+    def namesrv(self) -> str:
+        """As in RocketMQ's NAMESRV_ADDR; empty without RocketMQ."""
+        return ";".join(self._names)
 
     def program_of(self, number: int) -> Sequence[str]:
         return self._program
