@@ -113,6 +113,7 @@ class Engine:
     async def open(self, head: Head) -> Backing:
         """Of a shard that is this node's in this epoch. Raises LeaseLostError where it is not any more, BrokenLogError,
         DatabaseUnavailableError."""
+        self.lost_commits.owned(head)
         contents = await self.database.contents(head.shard)
         if contents.head.epoch != head.epoch:
             raise LeaseLostError(f"shard {head.shard} has epoch {contents.head.epoch}, and not {head.epoch}")

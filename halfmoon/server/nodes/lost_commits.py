@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from halfmoon.cluster.engine.database import LogDatabase
     from halfmoon.cluster.engine.log import ShardLog
+    from halfmoon.cluster.engine.pieces import Head
 
 logger = logging.getLogger("halfmoon.cluster")
 
@@ -29,29 +31,35 @@ class LostCommits:
         self._database = database
         self._logs = logs
         self._stop = stop
-        self._epochs: dict[int, int] = {}
-        """Shard → the highest that the database ever told."""
+        self._told: dict[int, tuple[int, int | None]] = {}
+        """Shard → the highest epoch that the database ever told, and whose it was: an epoch has one owner."""
         self.problems: dict[int, str] = {}
         """By shard, a sentence each. They stay: an administrator decides what is true."""
+
+    def owned(self, head: Head) -> None:
+        """The database has told this of a shard."""
+        self._told[head.shard] = max((head.epoch, head.owner), self._told.get(head.shard, (0, None)), key=itemgetter(0))
 
     async def look(self) -> None:
         """Raises DatabaseUnavailableError."""
         before = {log.shard: (log.epoch, log.flushed) for log in self._logs()}
-        epochs = dict(self._epochs)
+        told = dict(self._told)
         for head in await self._database.heads():
             shard = head.shard
             epoch, end = before.get(shard, (0, 0))
-            if head.epoch < max(epochs.get(shard, 0), epoch):
-                told = (
-                    f"shard {shard} has epoch {head.epoch} in the database, and had {max(epochs.get(shard, 0), epoch)}"
-                )
+            was, owner = told.get(shard, (0, None))
+            if head.epoch < max(was, epoch):
+                found = f"shard {shard} has epoch {head.epoch} in the database, and had {max(was, epoch)}"
+            elif head.epoch == was and head.owner != owner:
+                # The taking of it was lost, and somebody else has taken the same again.
+                found = f"shard {shard} is incarnation {head.owner}'s in the database, and was {owner}'s in epoch {was}"
             elif head.epoch == epoch and head.end < end:
-                told = f"shard {shard} ends at {head.end} in the database, and {end} was committed"
+                found = f"shard {shard} ends at {head.end} in the database, and {end} was committed"
             else:
-                self._epochs[shard] = max(head.epoch, self._epochs.get(shard, 0))
+                self.owned(head)
                 continue
             if shard not in self.problems:
-                self.problems[shard] = problem = f"{told}: the database has lost commits"
+                self.problems[shard] = problem = f"{found}: the database has lost commits"
                 logger.critical("event=commits_lost shard=%d error=%s", shard, problem)
                 if shard in before:
                     self._stop(shard, OSError(problem))

@@ -47,6 +47,17 @@ def test_an_epoch_that_went_back_is_told_by_all_nodes() -> None:
     assert rig.stopped == []
 
 
+def test_an_epoch_that_another_node_has_taken_again_is_told() -> None:
+    rig = Rig(epoch=5, flushed=100)
+    rig.lost.owned(rig.head)
+    rig.head = rig.head._replace(owner=2, end=300)  # the end is past what was committed here
+    (problem,) = rig.look()
+    assert problem == (
+        "shard 3 is incarnation 2's in the database, and was 1's in epoch 5: the database has lost commits"
+    )
+    assert rig.stopped == [problem]
+
+
 def test_what_is_committed_while_the_database_is_asked_is_no_loss() -> None:
     rig = Rig(epoch=5, flushed=100)
     told = rig.head
