@@ -25,7 +25,7 @@ from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.log_files import FOLDER, Retired, segment_path
 from halfmoon.core.storage.segment import Removed, Segment, Sync
 from halfmoon.core.storage.storage import Place
-from halfmoon.errors import StartError
+from halfmoon.errors import BrokerError, StartError
 from halfmoon.schema.snapshot import CLEAN_BASE
 
 CHECKPOINT_AFTER_MS: Final = 300_000
@@ -282,6 +282,9 @@ class ShardLog(CommitLog):
         return self.segments[-1].start if self.segments else self.end
 
     def bytes_of(self, start: int, end: int) -> bytes:
-        segment = self.segment_at(start)
-        with segment.view[:0]:  # keeps the file open
-            return segment.file.pread(end - start, start - segment.start)
+        try:
+            segment = self.segment_at(start)
+            with segment.view[:0]:  # keeps the file open
+                return segment.file.pread(end - start, start - segment.start)
+        except (BrokerError, ValueError) as error:  # it has expired, or the log was closed meanwhile
+            raise OSError(f"shard {self.shard}: {start} is not here any more: {error}") from None

@@ -145,6 +145,21 @@ def test_expired_segments_go_from_the_database_and_their_objects_are_dead(shard:
     assert keys == shard.objects_alive()
 
 
+def test_the_mover_is_told_in_its_words_that_something_is_not_here_any_more(shard: OneShard) -> None:
+    storage = taken(shard)
+    filled(storage, 200)
+    log: Any = storage.log
+    first = log.start
+    log.remove_oldest()
+    with pytest.raises(OSError, match="have expired"):
+        log.bytes_of(first, first + 10)
+    last = log.active_segment()
+    assert len(log.bytes_of(last, last + 10)) == 10
+    log.close()
+    with pytest.raises(OSError, match=f"{last}|Bad file descriptor"):
+        log.bytes_of(last, last + 10)
+
+
 def test_a_damaged_object_is_found(shard: OneShard) -> None:
     rows = filled(taken(shard), 3)
     shard.damage()
