@@ -41,6 +41,7 @@ from halfmoon.schema import control
 
 FOLDER = "cleaned"
 INDEX = ".index"
+BRING_BYTES = 4 << 20
 MAX_MS_AT = 8
 """Of the fields of a batch's header."""
 
@@ -71,6 +72,14 @@ def open_segment(fs: FileSystem, start: int) -> Segment:
         file.close()
         raise ValueError("empty")
     return Segment(start, size, file, file.map())
+
+
+def _bring(segment: Segment) -> None:
+    """Have all of it in memory before it is walked through: in a cluster, most of it may not even be here. Slow. Raises
+    OSError."""
+    if not segment.mapping.in_memory(0, segment.size):
+        for at in range(0, segment.size, BRING_BYTES):
+            segment.file.pread(min(BRING_BYTES, segment.size - at), at)
 
 
 class Walked(NamedTuple):
@@ -150,6 +159,7 @@ _END: Place = Key(1 << 31, 0), 0
 
 def build_index(fs: FileSystem, segment: Segment) -> tuple[IndexFile, list[Lost]]:
     """The index of a clean file, from the file; and what rot may have taken of it. Slow. Raises OSError."""
+    _bring(segment)
     rows = Rows()
     lost: list[Lost] = []
     before = _BEGIN
@@ -264,6 +274,7 @@ class CleanFiles:
                 segment = open_segment(self._log.fs, start)
             except ValueError:
                 continue
+            _bring(segment)
             for _, _, frame, payload in frames(segment):
                 if frame is not None and frame.kind == Kind.CONTROL and payload is not None:
                     with contextlib.suppress(msgspec.DecodeError):

@@ -180,9 +180,20 @@ class Backing:
 
     # -- what is beside the log; in a thread -----------------------------------------------------------------------
 
-    def file(self, path: str) -> bytes:
-        """A file's bytes. Raises OSError."""
-        return self.wait(lambda: self.load_file(self.files[path]))
+    def load_files(self, paths: Sequence[str]) -> Sequence[bytes]:
+        """The files' bytes, fetched at the same time. Raises OSError."""
+
+        async def load() -> Sequence[bytes]:
+            return await asyncio.gather(*(self.load_file(self.files[path]) for path in paths))
+
+        return self.wait(load)
+
+    def part_of(self, file: SideFile, low: int, high: int) -> bytes:
+        """Bytes [low, high) of it. Raises OSError."""
+        data = self.wait(lambda: try_again(lambda: self._store.get(file.key, low, high)))
+        if len(data) != high - low:
+            raise OSError(f"shard {self.shard}: {file.path} is cut off in object {file.key}")
+        return data
 
     async def load_file(self, file: SideFile) -> bytes:
         data = await try_again(lambda: self._store.get(file.key, 0, file.size))

@@ -1,9 +1,9 @@
 """The cache of one shard: a folder of this machine's disk, of which everything can be had again.
 
-Segments from before this node had the shard are files without content at first; blocks are filled as they are read, and
-a block is never touched before. What is written here is never synced: what makes it durable is a commit. Files beside
-the log (indexes, checkpoints) are kept as objects: put there where the local disk would sync its folder, and fetched as
-a whole when they are opened.
+Segments and compacted segments from before this node had the shard are files without content at first; blocks are
+filled as they are read, and a block is never touched before. What is written here is never synced: what makes it
+durable is a commit. Files beside the log (indexes, checkpoints) are kept as objects: put there where the local disk
+would sync its folder, and fetched as a whole, several at a time, when the log is opened.
 """
 
 from __future__ import annotations
@@ -13,15 +13,22 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from halfmoon.cluster.engine.backing import Backing
+from halfmoon.cluster.engine.database import SideFile
+from halfmoon.core import clean_files
 from halfmoon.core.storage.files import Buffer, File, FileSystem, Mapping, write_all
 from halfmoon.core.storage.log_files import FOLDER
 
 BLOCK_BYTES: Final = 4 << 20
+AT_ONCE: Final = 16
+AT_ONCE_BYTES: Final = 32 << 20
+"""So many files, and so much of them unless one is larger, are fetched at a time."""
 _LOG: Final = f"{FOLDER}/"
+Read = Callable[[int, int], Sequence[tuple[int, bytes]]]
+"""(where in the file, bytes) of all that stands at [low, high) of it. Raises OSError."""
 
 
 class CachedFiles:
@@ -34,8 +41,8 @@ class CachedFiles:
         self._backing = backing
         self._here: set[str] = set()
         """Files that were made or fetched in this epoch."""
-        self._remote: dict[str, int] = {}
-        """Path of a segment from before → its start."""
+        self._remote: dict[str, Read] = {}
+        """By path of a segment from before."""
         self._changed: set[str] = set()
         """Files beside the log that are to be kept."""
         self._removed: set[str] = set()
@@ -54,12 +61,33 @@ class CachedFiles:
 
     def make_remote(self, path: str, start: int, size: int) -> None:
         """A segment that is in the store."""
+
+        def read(low: int, high: int) -> Sequence[tuple[int, bytes]]:
+            return [(position - start, data) for position, data in self._backing.read(start + low, start + high)]
+
+        self._make_remote(path, size, read)
+
+    def _make_remote(self, path: str, size: int, read: Read) -> None:
         file = self._make(path)
         file.pwritev([bytes(1)], size - 1)  # its size, and no room on the disk
         file.close()
-        self._remote[path] = start
+        self._remote[path] = read
 
-    def keep(self, path: str, data: bytes) -> None:
+    def fetch_beside(self) -> None:
+        """Have all files beside the log here that somebody will open. Raises OSError."""
+        names = [path for path in sorted(self._backing.files) if path not in self._here and not _is_compacted(path)]
+        while names:
+            taken, size = 0, 0
+            for path in names[:AT_ONCE]:
+                size += self._backing.files[path].size
+                if taken and size > AT_ONCE_BYTES:
+                    break
+                taken += 1
+            for path, data in zip(names, self._backing.load_files(names[:taken]), strict=False):
+                self._keep(path, data)
+            del names[:taken]
+
+    def _keep(self, path: str, data: bytes) -> None:
         """A file as it is in the store."""
         folder = path.rpartition("/")[0]
         if folder:
@@ -81,15 +109,22 @@ class CachedFiles:
             return _LocalFile(self._make(path))
         self._fetch(path)
         file = self._fs.open(path)
-        start = self._remote.get(path)
-        return _LocalFile(file) if start is None else _RemoteFile(file, start, self._backing)
+        read = self._remote.get(path)
+        return _LocalFile(file) if read is None else _RemoteFile(file, read)
 
     def _fetch(self, path: str) -> None:
         """Have a file here. Raises FileNotFoundError."""
         if path not in self._here:
             if not self._is_kept(path):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            self.keep(path, self._backing.file(path))
+            if _is_compacted(path):
+                self._fs.make_directory(path.rpartition("/")[0])
+                self._make_remote(path, self._backing.files[path].size, self._read_kept(self._backing.files[path]))
+            else:
+                self._keep(path, *self._backing.load_files([path]))
+
+    def _read_kept(self, kept: SideFile) -> Read:
+        return lambda low, high: [(low, self._backing.part_of(kept, low, high))]
 
     def _is_kept(self, path: str) -> bool:
         return path in self._backing.files and path not in self._removed
@@ -155,6 +190,12 @@ class CachedFiles:
             self._removed.difference_update(gone)
 
 
+def _is_compacted(path: str) -> bool:
+    """The messages of a compacted segment, not its index."""
+    folder, _, name = path.rpartition("/")
+    return folder == clean_files.FOLDER and name.isdigit()
+
+
 class _LocalFile:
     """All of it is here. It is not synced: it would be made anew."""
 
@@ -179,11 +220,10 @@ class _LocalFile:
 class _RemoteFile:
     """A segment that another node wrote, or this one in an earlier epoch. Nobody writes to it any more."""
 
-    def __init__(self, file: File, start: int, backing: Backing) -> None:
+    def __init__(self, file: File, read: Read) -> None:
         self._file = file
-        self._start = start
+        self._read = read
         self._size = file.size()
-        self._backing = backing
         self._here = bytearray(-(-self._size // BLOCK_BYTES))
         """Of each block, whether it is here."""
         self.filled_s = 0.0
@@ -211,8 +251,8 @@ class _RemoteFile:
                 if not self._here[block]:
                     begin = block * BLOCK_BYTES
                     end = min(begin + BLOCK_BYTES, self._size)
-                    for position, data in self._backing.read(self._start + begin, self._start + end):
-                        write_all(self._file, [data], position - self._start)
+                    for at, data in self._read(begin, end):
+                        write_all(self._file, [data], at)
                     self._here[block] = 1
                     self.filled_s = time.monotonic()
 

@@ -129,6 +129,7 @@ class ShardLog(CommitLog):
         segments = self.backing.pieces.segments()
         for start, end in segments:
             fs.make_remote(segment_path(start), start, end - start)
+        fs.fetch_beside()
         super().open()
         end = self.backing.head.end
         first = segments[0][0] if segments else end

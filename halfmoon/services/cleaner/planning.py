@@ -238,7 +238,13 @@ class Planner:
         segment = self._log.segment_at(position)
         at = position - segment.start
         found = before_payload(segment.view[max(0, at - BEFORE_BYTES) : at], position)
-        overdue = found is not None and found[0] + longest_ms <= now_ms
+        if found is not None:
+            stored_ms = found[0]
+        elif run.file is not None:  # of a cluster: what another node wrote is not here yet
+            stored_ms = run.newest_store_ms
+        else:
+            return False
+        overdue = stored_ms + longest_ms <= now_ms
         if overdue and run.file is None:
             self._housekeeping.freeze()
         return overdue

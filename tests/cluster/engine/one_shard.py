@@ -58,9 +58,15 @@ class FailingDatabase:
 
 class CountingStore(MemoryStore):
     fetched_bytes = 0
+    most_at_once = 0
+    _at_once = 0
 
     async def get(self, key: str, start: int, end: int) -> bytes:
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        await asyncio.sleep(0)
         found = await super().get(key, start, end)
+        self._at_once -= 1
         self.fetched_bytes += len(found)
         return found
 

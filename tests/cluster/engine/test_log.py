@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
+from halfmoon.cluster.engine import cached_files
 from halfmoon.cluster.engine import log as shard_log
-from halfmoon.cluster.engine.cached_files import BLOCK_BYTES
+from halfmoon.cluster.engine.cached_files import AT_ONCE, BLOCK_BYTES
 from halfmoon.cluster.engine.caching import Cache
 from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability
+from halfmoon.core.clean_files import data_path, index_path
 from halfmoon.core.storage.files import read_file, write_file
 from halfmoon.core.storage.frame import Kind
 from halfmoon.core.storage.storage import Storage
 from halfmoon.errors import BrokerError, Fault, LeaseLostError
+from halfmoon.schema.snapshot import CLEAN_BASE
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.cluster.engine.one_shard import OneShard, one_shard
 from tests.core.storage.contract.engines import opened
@@ -99,6 +102,49 @@ def test_files_beside_the_log_go_with_the_shard(shard: OneShard) -> None:
     third = taken(shard).log.fs
     assert third.listdir("index") == ["3"]
     assert read_file(third, "index/3") == b"more"
+
+
+def test_a_start_fetches_files_beside_the_log_several_at_a_time_and_no_compacted_messages(shard: OneShard) -> None:
+    fs = taken(shard).log.fs
+    names = [f"index/{number:020d}-{number + 1:020d}" for number in range(40)]
+    compacted = data_path(CLEAN_BASE)
+    fs.make_directory("index")
+    fs.make_directory("cleaned")
+    for at, name in enumerate(names):
+        write_file(fs, name, [b"%d" % at])
+    messages = bytes(range(256)) * (BLOCK_BYTES // 100)
+    write_file(fs, compacted, [messages])
+    write_file(fs, index_path(CLEAN_BASE), [b"rows"])
+    fs.sync_directory("index")
+    fs.sync_directory("cleaned")
+    shard.store.most_at_once, before = 0, shard.store.fetched_bytes
+    other = taken(shard).log.fs
+    assert shard.store.most_at_once == AT_ONCE
+    assert shard.store.fetched_bytes - before < BLOCK_BYTES
+    before = shard.store.fetched_bytes
+    assert [read_file(other, name) for name in names] == [b"%d" % at for at in range(len(names))]
+    assert read_file(other, index_path(CLEAN_BASE)) == b"rows"
+    assert other.listdir("cleaned") == sorted(path.rpartition("/")[2] for path in (compacted, index_path(CLEAN_BASE)))
+    assert shard.store.fetched_bytes == before, "they are here"
+    file = other.open(compacted)
+    assert file.size() == len(messages)
+    assert file.pread(10, BLOCK_BYTES + 7) == messages[BLOCK_BYTES + 7 :][:10]
+    assert shard.store.fetched_bytes - before == BLOCK_BYTES
+    assert file.pread(len(messages), 0) == messages
+    assert read_file(taken(shard).log.fs, compacted) == messages
+
+
+def test_files_of_many_bytes_are_fetched_one_by_one(shard: OneShard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached_files, "AT_ONCE_BYTES", 1_000)
+    fs = taken(shard).log.fs
+    fs.make_directory("index")
+    for number in range(4):
+        write_file(fs, f"index/{number}", [bytes([number]) * 900])
+    fs.sync_directory("index")
+    shard.store.most_at_once = 0
+    other = taken(shard).log.fs
+    assert shard.store.most_at_once == 1
+    assert [read_file(other, f"index/{number}") for number in range(4)] == [bytes([n]) * 900 for n in range(4)]
 
 
 def test_who_has_lost_the_shard_changes_no_file_of_it(shard: OneShard) -> None:

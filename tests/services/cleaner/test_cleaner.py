@@ -157,6 +157,26 @@ def test_old_records_are_looked_into_although_little_is_new() -> None:
     assert broker.cleaner.tasks == 1
 
 
+def test_old_records_that_another_node_stored_are_looked_into_by_the_age_of_their_index(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(planning, "before_payload", lambda _data, _position: None)  # the frame is not here
+    broker, clock, _ = fresh()
+    configs = COMPACT | {"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(HOUR_MS)}
+    broker.create_topic("t", 1, configs)
+    put(broker, "t", (b"a", b"1"))
+    put(broker, "t", (b"a", b"2"))
+    put(broker, "t", (b"b", b"2"))
+    turn(broker)
+    seal(broker)
+    turn(broker)
+    for age_ms, expected in ((HOUR_MS // 2, 3), (HOUR_MS, 2)):
+        clock.now_ms += age_ms
+        broker.housekeeping.turn()
+        turn(broker)
+        assert len(pairs(broker, "t")) == expected
+
+
 def test_records_without_a_key_are_refused_where_they_would_be_lost() -> None:
     broker, _, _ = fresh()
     broker.create_topic("t", 1, COMPACT)
