@@ -219,12 +219,16 @@ class HeldShards:
                     await self._shut(head.shard)
 
         await asyncio.gather(*(one(head) for head in list(self._wanted.values())))
+        await self._all_settled()
+
+    async def _all_settled(self) -> None:
         for shard in list(self._tasks):
             await self.settled(shard)
 
     async def close(self) -> None:
         """Have none any more."""
         await asyncio.gather(*(self._shut(shard) for shard in list(self._wanted)))
+        await self._all_settled()
 
     async def _shut(self, shard: int) -> None:
         self._wanted.pop(shard, None)
@@ -232,8 +236,8 @@ class HeldShards:
         await self.settled(shard)
 
     def abandon(self) -> None:
-        """Who waits for any of them is told that it is no use."""
-        for shard in self._wanted:
+        """Who waits for any of them is told that it is no use; also for one that is just being closed."""
+        for shard in {*self._wanted, *self._tasks, *self.open}:
             self._engine.abandon(shard, OSError("this node stops"))
 
     def count(self, durability: Durability) -> int:

@@ -18,8 +18,11 @@ class Rig:
 
     def __init__(self) -> None:
         self.done: list[str] = []
+        self.blocked: asyncio.Event | None = None
+        """Closing a shard waits until this is set: something is to be stored, and the store does not answer."""
         engine = SimpleNamespace(
-            open=self._backing, closed=lambda shard: None, closing=lambda shard: None, database=self
+            open=self._backing, closed=lambda shard: None, closing=lambda shard: None, database=self,
+            abandon=self._abandon,
         )  # fmt: skip
         self.held = HeldShards(
             self,
@@ -54,8 +57,15 @@ class Rig:
     async def open_shard(self, number: int) -> None:
         self.done.append("open")
 
+    def _abandon(self, shard: int, _error: OSError) -> None:
+        self.done.append("abandon")
+        if self.blocked is not None:
+            self.blocked.set()
+
     async def close_shard(self, number: int, process: int = -1) -> None:
         await asyncio.sleep(0.01)
+        if self.blocked is not None:
+            await self.blocked.wait()
         self.done.append("close")
 
     async def hand_over(self, shard: int, epoch: int, incarnation: int) -> Head | None:
@@ -88,6 +98,28 @@ def test_a_node_that_stops_may_be_giving_a_shard_away_already() -> None:
         await asyncio.gather(*(rig.held._hand_over(Move(head, OTHER)) for _ in range(2)))
         assert rig.done == ["open", "close", "hand over", "hand over"]
         assert rig.held.open == {}
+
+    asyncio.run(story())
+
+
+def test_a_node_that_could_not_leave_in_time_lets_no_shard_wait_that_is_being_closed() -> None:
+    async def story() -> None:
+        rig, head = Rig(), Head(SHARD, Durability.FAST, 5, ME, 0)
+        rig.blocked = asyncio.Event()
+        rig.held.taken(head)
+        while SHARD not in rig.held.open:
+            await asyncio.sleep(0)
+        leaving = asyncio.ensure_future(rig.held._hand_over(Move(head, OTHER)))
+        while rig.held._wanted:
+            await asyncio.sleep(0)
+        leaving.cancel()  # the time is over
+        await asyncio.gather(leaving, return_exceptions=True)
+        assert SHARD in rig.held._tasks
+        rig.held.abandon()
+        await rig.held.close()
+        assert rig.done == ["open", "abandon", "close"]
+        assert not rig.held.open
+        assert not rig.held._tasks
 
     asyncio.run(story())
 
