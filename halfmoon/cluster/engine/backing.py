@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Any, Final, TypeVar
 
@@ -23,7 +23,11 @@ from halfmoon.errors import LeaseLostError
 T = TypeVar("T")
 
 PARALLEL: Final = 16
-"""Requests to the store for one read."""
+"""Requests to the store, or to the database, for one read."""
+ROWS_BYTES: Final = 4 << 20
+"""Of rows that one of them asks for: there may be one for each message."""
+SAID_S: Final = 0.5
+"""After an exchange of pieces it is known here within this time, where the loop is not held up."""
 
 
 class Backing:
@@ -142,26 +146,34 @@ class Backing:
     async def _read(self, start: int, end: int) -> list[tuple[int, bytes]]:
         parts = asyncio.Semaphore(PARALLEL)
 
-        async def one(piece: Piece) -> tuple[int, bytes]:
-            low, high = max(start, piece.start) - piece.start, min(end, piece.start + piece.size) - piece.start
+        async def some(pieces: Sequence[Piece]) -> list[tuple[int, bytes]]:
+            found = []
             async with parts:
-                data = await self._part(piece, low, max(low, high))
-            return piece.start + low, data
+                rows = await self._rows(pieces) if len(pieces) > 1 else None
+                for piece in pieces:
+                    low, high = max(start, piece.start) - piece.start, min(end, piece.start + piece.size) - piece.start
+                    found.append((piece.start + low, await self._part(piece, low, max(low, high), rows)))
+            return found
 
-        return await asyncio.gather(*(one(piece) for piece in self.pieces.between(start, end)))
+        found = await asyncio.gather(*(some(pieces) for pieces in _asked_together(self.pieces.between(start, end))))
+        return [each for part in found for each in part]
 
-    async def _part(self, piece: Piece, low: int, high: int) -> bytes:
-        """Bytes [low, high) of its frames."""
+    async def _rows(self, pieces: Sequence[Piece]) -> Mapping[Piece, bytes]:
+        start, end = pieces[0].start, pieces[-1].end
+        return dict(await try_again(lambda: self._database.frames(self.shard, start, end)))
+
+    async def _part(self, piece: Piece, low: int, high: int, rows: Mapping[Piece, bytes] | None = None) -> bytes:
+        """Bytes [low, high) of its frames. `rows`: those that have just been read, if any have."""
         if piece.key != IN_DATABASE:
             try:
                 data = await try_again(lambda: self._store.get(piece.key, piece.at + low, piece.at + high))
             except ObjectMissingError:
                 return await self._part_of_successors(piece, low, high)
         else:
-            rows = await try_again(lambda: self._database.frames(self.shard, piece.start, piece.end))
-            if [row for row, _ in rows] != [piece._replace(key=IN_DATABASE, at=0)]:
+            row = (await self._rows([piece]) if rows is None else rows).get(piece._replace(at=0))
+            if row is None:
                 return await self._part_of_successors(piece, low, high)
-            data = rows[0][1][low:high]
+            data = row[low:high]
         whole = low == 0 and high == piece.size
         if len(data) != high - low or (whole and crc32c(data) != piece.crc):
             raise OSError(f"shard {self.shard}: the piece at {piece.start} is damaged in {piece.key or 'the database'}")
@@ -170,6 +182,9 @@ class Backing:
     async def _part_of_successors(self, piece: Piece, low: int, high: int) -> bytes:
         """The piece was replaced by others meanwhile."""
         now = self.pieces.between(piece.start + low, piece.start + high)
+        if piece in now:
+            await asyncio.sleep(SAID_S)
+            now = self.pieces.between(piece.start + low, piece.start + high)
         if piece in now:
             raise OSError(f"shard {self.shard}: the piece at {piece.start} is gone from {piece.key or 'the database'}")
         found = b""
@@ -241,3 +256,17 @@ class Backing:
         if not self.wait(lambda: try_again(lambda: self._database.drop(self.shard, self.epoch, before))):
             raise LeaseLostError(f"shard {self.shard} has another epoch than {self.epoch}")
         self.call_in_loop(lambda: self.pieces.drop(before))
+
+
+def _asked_together(pieces: Sequence[Piece]) -> Iterator[Sequence[Piece]]:
+    """Rows that follow each other are asked for at once; what is in objects piece by piece."""
+    found: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        if found and (piece.key != IN_DATABASE or found[-1].key != IN_DATABASE or size + piece.size > ROWS_BYTES):
+            yield found
+            found, size = [], 0
+        found.append(piece)
+        size += piece.size
+    if found:
+        yield found

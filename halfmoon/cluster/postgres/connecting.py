@@ -59,8 +59,13 @@ class Access:
     async def pool(self) -> asyncpg.Pool:
         """Connects when it is used."""
         return await asyncpg.create_pool(
-            self._dsn, target_session_attrs="primary", min_size=0, max_size=POOL, **self._more
+            self._dsn, target_session_attrs="primary", min_size=0, max_size=POOL, reset=_leave, **self._more
         )
+
+
+async def _leave(_connection: object) -> None:
+    """Nobody changes anything about a pool's session, so there is nothing to bring back: by default the driver would
+    ask the server once more after each call."""
 
 
 class translated:  # noqa: N801, used like contextlib.suppress
