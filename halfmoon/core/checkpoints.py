@@ -23,8 +23,6 @@ CHECKPOINT_INTERVAL_MS: Final = 1_000
 what was written since the last."""
 CHECKPOINT_REST: Final = 100
 """After a checkpoint whose encoding took t, the next waits for this many times t: 100,000 partitions take 0.2 s."""
-CHECKPOINT_BATCHES = 20_000
-"""A checkpoint comes after so many batches, however small they are: a start takes 15 µs for each."""
 NEARLY_FULL: Final = 8
 """In the last eighth of a segment, the next one's head is prepared."""
 
@@ -60,7 +58,7 @@ class Checkpoints:
         if (
             self._preparing is not None
             or self._log.end - self._planned >= self._live.current.log.index_checkpoint_bytes
-            or (self._turn.dispatch.rows >= CHECKPOINT_BATCHES and self._clock.mono_ms() >= self._due_ms)
+            or (self._turn.dispatch.rows >= self._log.checkpoint_batches and self._clock.mono_ms() >= self._due_ms)
         ):
             self.prepare()
         else:

@@ -8,6 +8,7 @@ node tells of itself have one more field; and there is one more question.
 from __future__ import annotations
 
 import runpy
+from collections.abc import Iterable
 from typing import Any, Final
 
 from halfmoon.cluster.postgres import schema
@@ -44,9 +45,10 @@ def become_it() -> None:
     class NewQuestion(messages.Question, frozen=True, tag="of-the-next-version"):
         """To a process: something that only the next version knows."""
 
-    def began(self: Any, number: int) -> None:
-        node, place = self.nodes[number], self.place
-        self.changes.append_control(ShardStarted(number, node.kernel.generation, place.me))
+    def began(self: Any, numbers: Iterable[int]) -> None:
+        for number in sorted(self.nodes.keys() & numbers):
+            generation = self.nodes[number].kernel.generation
+            self.changes.append_control(ShardStarted(number, generation, self.place.me))
 
     def connected(self: Any, process: int) -> None:
         known(self, process)

@@ -606,11 +606,11 @@ def test_every_job_says_what_it_does(fs: FaultyFileSystem, clock: VirtualClock) 
 
 
 def test_many_small_batches_are_checkpointed_before_they_are_many_bytes(
-    fs: FaultyFileSystem, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+    fs: FaultyFileSystem, clock: VirtualClock
 ) -> None:
     """A start takes time for each of them, however small it is."""
-    monkeypatch.setattr("halfmoon.core.checkpoints.CHECKPOINT_BATCHES", 20)
     broker = open_broker(fs, clock, segment_bytes=1 << 20, index_checkpoint_bytes=1 << 20)
+    broker.log.checkpoint_batches = 20
     broker.create_topic("t", 1)
     for _ in range(50):
         send(broker, "t", b"v")

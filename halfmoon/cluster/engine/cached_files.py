@@ -3,7 +3,7 @@
 Segments and compacted segments from before this node had the shard are files without content at first; blocks are
 filled as they are read, and a block is never touched before. What is written here is never synced: what makes it
 durable is a commit. Files beside the log (indexes, checkpoints) are kept as objects: put there where the local disk
-would sync its folder, and fetched as a whole, several at a time, when the log is opened.
+would sync its folder, and fetched as a whole, several at a time, as soon as one is wanted.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Final
 from halfmoon.cluster.engine.backing import Backing
 from halfmoon.cluster.engine.database import SideFile
 from halfmoon.core import clean_files
+from halfmoon.core.storage import index
 from halfmoon.core.storage.files import Buffer, File, FileSystem, Mapping, write_all
 from halfmoon.core.storage.log_files import FOLDER
 
@@ -47,6 +48,9 @@ class CachedFiles:
         """Files beside the log that are to be kept."""
         self._removed: set[str] = set()
         """Files that are kept and are not to be any more."""
+        self._opening = True
+        self._deferred: set[str] = set()
+        """Of `_changed`: they are kept as soon as another one is."""
         self.free_bytes = fs.free_bytes
         self.memory_bytes = fs.memory_bytes
         self.make_directory = fs.make_directory
@@ -73,8 +77,13 @@ class CachedFiles:
         file.close()
         self._remote[path] = read
 
-    def fetch_beside(self) -> None:
-        """Have all files beside the log here that somebody will open. Raises OSError."""
+    def opened(self) -> None:
+        """Whoever opens the log has read all of it that he needs. Until then, indexes that are made of it are not kept:
+        nobody is to wait for that."""
+        self._opening = False
+
+    def _fetch_beside(self) -> None:
+        """Have all files beside the log here: whoever opens it wants them, one after the other. Raises OSError."""
         names = [path for path in sorted(self._backing.files) if path not in self._here and not _is_compacted(path)]
         while names:
             taken, size = 0, 0
@@ -121,7 +130,7 @@ class CachedFiles:
                 self._fs.make_directory(path.rpartition("/")[0])
                 self._make_remote(path, self._backing.files[path].size, self._read_kept(self._backing.files[path]))
             else:
-                self._keep(path, *self._backing.load_files([path]))
+                self._fetch_beside()
 
     def _read_kept(self, kept: SideFile) -> Read:
         return lambda low, high: [(low, self._backing.part_of(kept, low, high))]
@@ -176,7 +185,15 @@ class CachedFiles:
     def sync_directory(self, path: str) -> None:
         """What was put in place there is kept in the store when this returns, and what was removed is not. Raises
         OSError."""
-        for name in [name for name in list(self._changed) if name.rpartition("/")[0] == path]:
+        names = [name for name in list(self._changed) if name.rpartition("/")[0] == path]
+        if self._opening and path == index.FOLDER:
+            self._deferred.update(names)
+            return
+        names += self._deferred
+        self._deferred.clear()
+        for name in names:
+            if name not in self._changed:
+                continue
             file = self._fs.open(name)
             try:
                 data = file.pread(file.size(), 0)

@@ -74,6 +74,7 @@ LOGS: Final = 16
 MARK_SEGMENTS: Final = 2
 """So many segments' worth of disk is kept free for control frames, unless `low_disk_bytes` says otherwise."""
 CHECKPOINT_AFTER_MS: Final = 3_600_000
+CHECKPOINT_BATCHES: Final = 20_000
 """A start takes 15 µs for each batch that was written since the checkpoint."""
 
 _COPY_BYTES: Final = 1 << 20
@@ -105,6 +106,7 @@ class CommitLog(WriteSide):
         self.recycles = True
         """An expired segment's file becomes a later segment."""
         self.checkpoint_after_ms = CHECKPOINT_AFTER_MS
+        self.checkpoint_batches = CHECKPOINT_BATCHES
         self.here_from = 0
         """What begins there or behind is in files of this machine."""
         self.low_disk = False

@@ -127,6 +127,8 @@ class WriteSide(Protocol):
     checkpoint_after_ms: int
     """What was appended is indexed and checkpointed after this at the latest, however little it is: a start after a
     crash would read it again."""
+    checkpoint_batches: int
+    """… and after so many batches, however small they are."""
     failed: OSError | None
     """Why it takes no more writes; reads go on."""
     head: Callable[[int], Sequence[Buffer]]

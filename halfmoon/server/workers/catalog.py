@@ -63,6 +63,8 @@ class SharedCatalogDriver:
         self._on_lost = on_lost
         self._thread = ThreadPoolExecutor(1, "halfmoon-catalog")
         self._turn = asyncio.Lock()
+        self._asked = self._caught_up = 0
+        """How often `catch_up` was called, and of which calls what was to be known is known."""
         self.tell: Callable[[int], Awaitable[None]] | None = None
         """Tells the other processes of a new version; a change is over when they know it, or cannot be told soon."""
 
@@ -73,11 +75,17 @@ class SharedCatalogDriver:
 
     async def catch_up(self) -> None:
         """Apply what others have changed, and what could not be applied before. Raises CatalogUnavailableError."""
+        self._asked += 1
+        mine = self._asked
         async with self._turn:
+            if self._caught_up >= mine:  # with another one, which began after this was asked for
+                return
+            asked = self._asked
             news = await self._run(lambda: self._store.read(self._shared.version))
             self._take(news)
             if news.version is None:
                 self._on_applied(set())
+            self._caught_up = asked
 
     async def change(self, work: Callable[[], T | Generator[object, Any, T]]) -> T:
         """Have `work` make a change: it sees the catalog as it is, and the records that it appends are one change. What

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
@@ -197,15 +197,15 @@ class OpenShards:
 
     def started(self, unset_configs: Collection[str], more: Callable[[], object]) -> None:
         """The first change of this process: which generations its shards have; what was set at run time holds."""
-        for number in self.nodes:
-            if self.place.owns(number):
-                self.began(number)
+        self.began(filter(self.place.owns, self.nodes))
         self.common.dynamic_configs.opened(unset_configs)
         more()
 
-    def began(self, number: int) -> None:
-        """In a change: a shard has begun a generation in this process."""
-        self.changes.append_control(control.ShardStarted(number, self.nodes[number].kernel.generation, self.place.me))
+    def began(self, numbers: Iterable[int]) -> None:
+        """In a change: these shards have begun a generation in this process; but for those that are closed again."""
+        for number in sorted(self.nodes.keys() & numbers):
+            generation = self.nodes[number].kernel.generation
+            self.changes.append_control(control.ShardStarted(number, generation, self.place.me))
 
     def every_node(self, call: Callable[[Node], object]) -> Callable[[], None]:
         return partial(_each, self.nodes, call)

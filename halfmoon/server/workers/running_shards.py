@@ -57,6 +57,8 @@ class RunningShards:
         """How what follows a shard's log is stopped."""
         self._counts: Counter[tuple[str, str]] = Counter()
         self._hosts: dict[int, ShardHost] = {}
+        self._unannounced: set[int] = set()
+        self._announcing = asyncio.Lock()
         # Of all workers together no more than of one process: a compaction takes a core, and memory for its keys.
         rate = settings.log.cleaner.bytes_per_second
         self._cleaner_rate = rate and max(1, rate // shards.place.here)
@@ -113,7 +115,17 @@ class RunningShards:
 
     async def announce(self, number: int) -> None:
         """All processes are told that it is this one's. Raises CatalogUnavailableError."""
-        await self._driver.change(partial(self._shards.began, number))
+        # One change for all that are opened at a time: a node that takes over has several.
+        self._unannounced.add(number)
+        async with self._announcing:
+            if number not in self._unannounced:
+                return
+            numbers, self._unannounced = self._unannounced, set()
+            try:
+                await self._driver.change(lambda: self._shards.began(numbers))
+            except BaseException:
+                self._unannounced |= numbers - {number}
+                raise
 
     async def remove(self, number: int) -> None:
         """It runs no more. Not the first."""

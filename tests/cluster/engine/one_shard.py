@@ -76,7 +76,7 @@ class OneShard:
 
     def __init__(self, kind: Durability, services: Services | None = None) -> None:
         """`services`: None: in memory."""
-        self._kind = kind
+        self.kind = kind
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -96,10 +96,10 @@ class OneShard:
     async def _take(self) -> Any:
         database, numbers = self.database, self._numbers
         committer: Any = RowCommitter(database)
-        if self._kind is Durability.OBJECT:
+        if self.kind is Durability.OBJECT:
             committer = ObjectCommitter(database, self.store, 1, lambda: f"o/{next(numbers)}", INTERVAL_S, OBJECT_BYTES)
         self._committers.append(committer)
-        head = next(head for head in await database.heads() if head.durability is self._kind)
+        head = next(head for head in await database.heads() if head.durability is self.kind)
         if head.owner is not None:
             await database.leave(head.owner)
         incarnation = await database.register(1, "host", 1, "")

@@ -3,6 +3,7 @@ promises is tested in tests/core/storage/contract."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +18,7 @@ from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability
 from halfmoon.core.clean_files import data_path, index_path
 from halfmoon.core.storage.files import read_file, write_file
 from halfmoon.core.storage.frame import Kind
-from halfmoon.core.storage.storage import Storage
+from halfmoon.core.storage.storage import Place, Storage
 from halfmoon.errors import BrokerError, Fault, LeaseLostError
 from halfmoon.schema.snapshot import CLEAN_BASE
 from halfmoon.testing.faulty_files import FaultyFileSystem
@@ -119,6 +120,7 @@ def test_a_start_fetches_files_beside_the_log_several_at_a_time_and_no_compacted
     fs.sync_directory("cleaned")
     shard.store.most_at_once, before = 0, shard.store.fetched_bytes
     other = taken(shard).log.fs
+    assert read_file(other, names[7]) == b"7"
     assert shard.store.most_at_once == AT_ONCE
     assert shard.store.fetched_bytes - before < BLOCK_BYTES
     before = shard.store.fetched_bytes
@@ -143,8 +145,79 @@ def test_files_of_many_bytes_are_fetched_one_by_one(shard: OneShard, monkeypatch
     fs.sync_directory("index")
     shard.store.most_at_once = 0
     other = taken(shard).log.fs
-    assert shard.store.most_at_once == 1
     assert [read_file(other, f"index/{number}") for number in range(4)] == [bytes([n]) * 900 for n in range(4)]
+    assert shard.store.most_at_once == 1
+
+
+def test_nobody_who_opens_a_log_waits_until_its_indexes_are_kept(shard: OneShard) -> None:
+    filled(taken(shard), 3)
+    fs = new_fs()
+    storage = shard.make(fs, shard.settings())
+    storage.log.open()
+    beside = storage.log.fs
+    stored = len(shard.store.objects)
+    beside.make_directory("index")
+    for number in range(3):
+        write_file(beside, f"index/{number}", [b"made of the log"])
+    beside.remove("index/1")
+    assert len(shard.store.objects) == stored
+    storage.log.resume(storage.log.segments[-1].end, storage.log.lease(1))
+    assert len(shard.store.objects) == stored
+    write_file(beside, "checkpoint", [b"one"])
+    assert taken(shard).log.fs.listdir("index") == ["0", "2"]
+
+
+def test_rows_are_read_many_at_a_time(shard: OneShard) -> None:
+    first = taken(shard)
+    rows = [row for _ in range(30) for row in filled(first, 1)]
+    asked = Asked(shard)
+    assert read(taken(shard), rows)
+    assert len(asked.calls) == (1 if shard.kind is Durability.FAST else 0)
+
+
+def test_rows_that_become_objects_while_they_are_read_are_read_there(shard: OneShard) -> None:
+    first = taken(shard)
+    rows = [row for _ in range(30) for row in filled(first, 1)]
+    asked = Asked(shard)
+    asked.moves = True
+    assert read(taken(shard), rows)
+    assert all(piece.key != IN_DATABASE for piece in shard.pieces()[: len(rows)])
+
+
+def read(storage: Storage, rows: list[tuple[Place, bytes]]) -> bool:
+    for place, value in rows:
+        found = storage.reader.read([place])
+        slices = found.slices if found.cold is None else found.cold()
+        if value not in bytes(slices[0]):
+            return False
+    return True
+
+
+class Asked:
+    """Who asks the database for rows, and what happens just then."""
+
+    def __init__(self, shard: OneShard) -> None:
+        self.calls: list[tuple[int, int]] = []
+        self.moves = False
+        """Before it answers, rows become an object each; the owner hears of it a moment later."""
+        self._shard = shard
+        self._frames = shard.database.frames
+        shard.database.frames = self._asked
+
+    async def _asked(self, number: int, start: int, end: int) -> Any:
+        self.calls.append((start, end))
+        shard = self._shard
+        moves, self.moves = self.moves, False
+        if moves:
+            for row, frames in await self._frames(number, start, end):
+                key = f"m/{row.start}"
+                await shard.store.put(key, frames)
+                moved = [row._replace(key=key)]
+                epoch = shard.database.shards[0].head.epoch
+                assert await shard.database.replace(number, epoch, [row], moved, [(key, len(frames))])
+                assert shard.backing is not None
+                asyncio.get_running_loop().call_later(0.1, shard.backing.pieces.replace, [row], moved)
+        return await self._frames(number, start, end)
 
 
 def test_who_has_lost_the_shard_changes_no_file_of_it(shard: OneShard) -> None:

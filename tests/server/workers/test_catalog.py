@@ -97,6 +97,42 @@ def test_a_change_is_there_for_all(path: Path) -> None:
     run(scenario)
 
 
+def test_who_catches_up_at_the_same_time_does_so_with_one_look_that_began_after_all_asked(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        one, other = Process(path), Process(path, 2)
+        looks = []
+        reads, goes_on = threading.Event(), threading.Event()
+
+        def read(after: int) -> Any:
+            looks.append(after)
+            found = store_read(after)
+            reads.set()
+            assert goes_on.wait(10)
+            if len(looks) == 1:
+                raise CatalogUnavailableError("the answer got lost")
+            return found
+
+        store_read = one.store.read
+        monkeypatch.setattr(one.store, "read", read)
+        first = asyncio.ensure_future(one.driver.catch_up())
+        await asyncio.to_thread(reads.wait)
+        await other.driver.change(other.create("a"))  # the look has not seen it
+        others = [asyncio.ensure_future(one.driver.catch_up()) for _ in range(5)]
+        await asyncio.sleep(0)
+        goes_on.set()
+        await asyncio.gather(*others)
+        assert one.names() == ["a"]
+        assert len(looks) == 2
+        with pytest.raises(CatalogUnavailableError):
+            await first
+        await one.driver.stop()
+        await other.driver.stop()
+
+    run(scenario)
+
+
 def test_two_cannot_both_make_a_topic(path: Path) -> None:
     async def scenario() -> None:
         processes = [Process(path, seed) for seed in range(4)]
