@@ -9,66 +9,26 @@ stays, with the nodes' logs, the objects and what each client noted. Exit 1 wher
 
 from __future__ import annotations
 
-import argparse
-import random
-import shutil
-import signal
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
+from tests.torture import seeds
 from tests.torture.cluster.run import Outcome, Run
 
-RESULTS = Path("out/torture-cluster.jsonl")
 SECONDS = 30.0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.torture.cluster", description=__doc__.partition("\n")[0])
-    parser.add_argument("--seed", type=int, help="play this one")
-    parser.add_argument("--seeds", type=int, default=1, help="how many")
-    parser.add_argument("--first", type=int, help="the first of them; else by chance")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long faults happen in each")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="a line of JSON for each is added to this file")
-    parser.add_argument(
-        "--rocketmq",
-        action=argparse.BooleanOptionalAction,
-        help="RocketMQ's clients too; by default with each third seed",
-    )
-    parser.add_argument("--keep", action="store_true", help="keep the folder of each run")
-    parser.add_argument("--stop", action="store_true", help="end with the first that fails")
-    given = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended on the way
-    first = random.randrange(1 << 32) if given.first is None else given.first
-    seeds = [given.seed] if given.seed is not None else range(first, first + given.seeds)
-    begun_s = time.monotonic()
-    failed = []
-    outcomes = []
-    for seed in seeds:
-        folder = Path(tempfile.mkdtemp(prefix=f"halfmoon-torture-{seed}-"))
-        rocketmq = seed % 3 == 0 if given.rocketmq is None else given.rocketmq
-        outcome = Run(seed, given.seconds, folder, rocketmq=rocketmq).play()
-        given.results.parent.mkdir(parents=True, exist_ok=True)
-        with given.results.open("ab") as results:
-            results.write(msgspec.json.encode(outcome) + b"\n")
-        print(told(outcome), flush=True)
-        outcomes.append(outcome)
-        if outcome.violations:
-            failed.append(seed)
-            print(f"  {folder}\n  replay: .venv/bin/python -m tests.torture.cluster --seed {seed}", flush=True)
-        elif not given.keep:
-            shutil.rmtree(folder, ignore_errors=True)
-        if failed and given.stop:
-            break
-    print(f"torture of clusters: {len(seeds)} seeds, {len(failed)} failed, {(time.monotonic() - begun_s) / 60:.1f} min")
+    outcomes, failed = seeds.play("tests.torture.cluster", __doc__, SECONDS, _run, told)
     fenced = fencing_was_met(outcomes)
     if not fenced:
         print("nodes were paused until others had their shards, and no commit was refused: fencing was not tested")
-    return bool(failed) or not fenced
+    return failed or not fenced
+
+
+def _run(seed: int, seconds: float, folder: Path, rocketmq: bool) -> Outcome:
+    return Run(seed, seconds, folder, rocketmq=rocketmq).play()
 
 
 def fencing_was_met(outcomes: Sequence[Outcome]) -> bool:
