@@ -1,5 +1,4 @@
-"""Runs of a scenario, a seed each: what the command lines of `tests.torture.workers` and `tests.torture.cluster` have in
-common."""
+"""Runs of a scenario, a seed each: the command line of `tests.torture.workers` and of `tests.torture.cluster`."""
 
 from __future__ import annotations
 
