@@ -171,13 +171,14 @@ class Kernel:
         return self.report
 
     def begin(self) -> None:
-        """Nothing else is written in this generation before it is on disk, or it might be given out twice. Raises
+        """Nothing else is written in this generation before it is kept, or it might be given out twice. Raises
         StartError, StorageError."""
         self._check_shard()
         if self._shard is not None and self.catalog.shard is None:
             self.appender.append_control(control.ShardBegun(self._shard.number))
         self.appender.append_control(control.GenerationStarted(self.log.generation, self.clock.wall_ms()))
-        self.turn.flush()
+        if not self.log.generation_is_kept:
+            self.turn.flush()
 
     def _check_shard(self) -> None:
         """Raises StartError where the log is not what it is opened as."""

@@ -61,7 +61,7 @@ class Backing:
         """Calls of threads."""
         self._committing: Source | None = None
         """It has something to commit, and has not been told its end."""
-        self._closing = False
+        self.is_closing = False
 
     def _note_thread(self) -> None:
         self._loop_thread = threading.get_ident()
@@ -114,7 +114,7 @@ class Backing:
         else:
             self._committing = source
             self._committer.wants(source)
-            if self._closing:
+            if self.is_closing:
                 self._committer.hurry()
 
     def hurry(self) -> None:
@@ -124,7 +124,7 @@ class Backing:
 
     def closing(self) -> None:
         """It is about to be closed: neither what waits now waits for others, nor what is written until it is."""
-        self._closing = True
+        self.is_closing = True
         self.hurry()
 
     def ended(self) -> None:
@@ -216,33 +216,37 @@ class Backing:
             raise OSError(f"shard {self.shard}: {file.path} is damaged in object {file.key}")
         return data
 
-    def put_file(self, path: str, data: bytes) -> None:
-        """Keep it, in the place of what is there under this name. Raises OSError; LeaseLostError."""
-        file = SideFile(path, self._make_key(path), len(data), crc32c(data))
+    def put_files(self, data: Mapping[str, bytes]) -> None:
+        """Keep these, by path, in the place of what is there under their names; all or none. Raises OSError;
+        LeaseLostError."""
+        files = [SideFile(path, self._make_key(path), len(one), crc32c(one)) for path, one in data.items()]
 
-        async def put() -> bool:
+        async def put(file: SideFile) -> None:
             try:
-                await try_again(lambda: self._store.put(file.key, data))
+                await try_again(lambda: self._store.put(file.key, data[file.path]))
             except ObjectExistsError:  # by a try whose answer was lost
                 if await try_again(lambda: self._store.size(file.key)) != file.size:
                     raise OSError(f"object {file.key} is there, and is another one") from None
-            return await self._noted(file)
 
-        if not self.wait(put):
+        async def put_all() -> bool:
+            await asyncio.gather(*map(put, files))
+            return await self._noted(files)
+
+        if not self.wait(put_all):
             raise LeaseLostError(f"shard {self.shard} has another epoch than {self.epoch}")
-        self.files[path] = file
+        self.files.update({file.path: file for file in files})
 
-    async def _noted(self, file: SideFile) -> bool:
+    async def _noted(self, files: Sequence[SideFile]) -> bool:
         pause_s = FIRST_PAUSE_S
         for _ in range(TRIES):
             try:
-                return await self._database.put_file(self.shard, self.epoch, file)
+                return await self._database.put_files(self.shard, self.epoch, files)
             except DatabaseUnavailableError:
                 await asyncio.sleep(pause_s)
                 pause_s *= 2
-                if file in (await try_again(lambda: self._database.contents(self.shard))).files:
+                if set(files) <= set((await try_again(lambda: self._database.contents(self.shard))).files):
                     return True
-        raise DatabaseUnavailableError(f"{file.path} could not be noted")
+        raise DatabaseUnavailableError(f"{', '.join(file.path for file in files)} could not be noted")
 
     def remove_files(self, paths: Sequence[str]) -> None:
         """Raises OSError; LeaseLostError."""

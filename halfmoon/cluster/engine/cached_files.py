@@ -3,7 +3,8 @@
 Segments and compacted segments from before this node had the shard are files without content at first; blocks are
 filled as they are read, and a block is never touched before. What is written here is never synced: what makes it
 durable is a commit. Files beside the log (indexes, checkpoints) are kept as objects: put there where the local disk
-would sync its folder, and fetched as a whole, several at a time, as soon as one is wanted.
+would sync its folder, and fetched as a whole, several at a time, as soon as one is wanted. The mark of a clean stop is
+not kept: where the log ends the database says.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Final
 
 from halfmoon.cluster.engine.backing import Backing
 from halfmoon.cluster.engine.database import SideFile
-from halfmoon.core import clean_files
+from halfmoon.core import clean_files, clean_mark
 from halfmoon.core.storage import index
 from halfmoon.core.storage.files import Buffer, File, FileSystem, Mapping, write_all
 from halfmoon.core.storage.log_files import FOLDER
@@ -50,7 +51,7 @@ class CachedFiles:
         """Files that are kept and are not to be any more."""
         self._opening = True
         self._deferred: set[str] = set()
-        """Of `_changed`: they are kept as soon as another one is."""
+        """Of `_changed`: they are kept with the next that is."""
         self.free_bytes = fs.free_bytes
         self.memory_bytes = fs.memory_bytes
         self.make_directory = fs.make_directory
@@ -158,7 +159,7 @@ class CachedFiles:
         self._changed.discard(source)
         if self._is_kept(source):
             self._removed.add(source)
-        if not target.startswith(_LOG):
+        if not target.startswith(_LOG) and target != clean_mark.CLEAN_MARK:
             self._changed.add(target)
             self._removed.discard(target)
 
@@ -183,28 +184,36 @@ class CachedFiles:
         return 1
 
     def sync_directory(self, path: str) -> None:
-        """What was put in place there is kept in the store when this returns, and what was removed is not. Raises
-        OSError."""
-        names = [name for name in list(self._changed) if name.rpartition("/")[0] == path]
-        if self._opening and path == index.FOLDER:
-            self._deferred.update(names)
+        """What was put in place there is kept in the store when this returns, and what was removed is not. While the
+        log is closed that is so after the checkpoint alone, which is the last. Raises OSError."""
+        closing = self._backing.is_closing
+        if closing and path:
             return
-        names += self._deferred
+
+        def is_meant(name: str) -> bool:
+            return closing or name.rpartition("/")[0] == path
+
+        names = set(filter(is_meant, list(self._changed)))
+        if self._opening and path == index.FOLDER:
+            self._deferred |= names
+            return
+        names |= self._deferred
         self._deferred.clear()
-        for name in names:
-            if name not in self._changed:
-                continue
-            file = self._fs.open(name)
-            try:
-                data = file.pread(file.size(), 0)
-            finally:
-                file.close()
-            self._backing.put_file(name, data)
-            self._changed.discard(name)
-        gone = [name for name in list(self._removed) if name.rpartition("/")[0] == path]
+        data = {name: self._all_of(name) for name in sorted(names & self._changed)}
+        if data:
+            self._backing.put_files(data)
+            self._changed.difference_update(data)
+        gone = list(filter(is_meant, list(self._removed)))
         if gone:
             self._backing.remove_files(gone)
             self._removed.difference_update(gone)
+
+    def _all_of(self, path: str) -> bytes:
+        file = self._fs.open(path)
+        try:
+            return file.pread(file.size(), 0)
+        finally:
+            file.close()
 
 
 def _is_compacted(path: str) -> bool:

@@ -121,8 +121,9 @@ class LogDatabase(Protocol):
         """Forget the pieces that end at or before this position. False: the epoch is another one."""
         ...
 
-    async def put_file(self, shard: int, epoch: int, file: SideFile) -> bool:
-        """Put it in the place of the one of its path. False: the epoch is another one. Raises CondemnedError."""
+    async def put_files(self, shard: int, epoch: int, files: Sequence[SideFile]) -> bool:
+        """Put each in the place of the one of its path; all or none. False: the epoch is another one. Raises
+        CondemnedError."""
         ...
 
     async def remove_files(self, shard: int, epoch: int, paths: Sequence[str]) -> bool: ...

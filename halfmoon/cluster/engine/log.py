@@ -120,6 +120,7 @@ class ShardLog(CommitLog):
         super().__init__(files, segment_bytes, low_disk_bytes, one_of_many=True)
         self.backing = backing
         self.written_stays = False  # the next node sees what is committed
+        self.generation_is_kept = True  # it is the epoch of the shard's row
         self.recycles = False
         self.checkpoint_after_ms = CHECKPOINT_AFTER_MS
         self.checkpoint_batches = CHECKPOINT_BATCHES

@@ -125,15 +125,17 @@ class PostgresLogs:
             await connection.execute(statements.MARK_DEAD, keys)
         return True
 
-    async def put_file(self, shard: int, epoch: int, file: SideFile) -> bool:
+    async def put_files(self, shard: int, epoch: int, files: Sequence[SideFile]) -> bool:
         async with transaction(self._pool) as connection:
             if await connection.fetchrow(statements.HOLD, shard, epoch) is None:
                 return False
-            keys = [row[0] for row in await connection.fetch(statements.FILE_KEYS, shard, [file.path])]
-            await connection.fetch(statements.LOCK_OBJECTS, keys)
-            await _add_object(connection, file.key, file.size)
-            await connection.execute(statements.PUT_FILE, shard, file.path, file.key, file.size, file.crc)
-            await connection.execute(statements.MARK_DEAD, [key for key in keys if key != file.key])
+            paths = [file.path for file in files]
+            keys = {row[0] for row in await connection.fetch(statements.FILE_KEYS, shard, paths)}
+            await connection.fetch(statements.LOCK_OBJECTS, sorted(keys))
+            for file in files:
+                await _add_object(connection, file.key, file.size)
+                await connection.execute(statements.PUT_FILE, shard, file.path, file.key, file.size, file.crc)
+            await connection.execute(statements.MARK_DEAD, sorted(keys - {file.key for file in files}))
         return True
 
     async def remove_files(self, shard: int, epoch: int, paths: Sequence[str]) -> bool:

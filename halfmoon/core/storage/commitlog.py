@@ -103,6 +103,7 @@ class CommitLog(WriteSide):
         self._one_of_many = one_of_many
         self.reusable_from = 0
         self.written_stays = True
+        self.generation_is_kept = False
         self.recycles = True
         """An expired segment's file becomes a later segment."""
         self.checkpoint_after_ms = CHECKPOINT_AFTER_MS

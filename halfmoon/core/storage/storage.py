@@ -122,6 +122,8 @@ class WriteSide(Protocol):
     generation: int
     written_stays: bool
     """Else what is written and not flushed is lost with this process: its successor reads it from elsewhere."""
+    generation_is_kept: bool
+    """Which generation was given last is known beside the log; else the log has to say it before anything else."""
     reusable_from: int
     """Files of segments that begin below are other logs', too: their bytes stay as they are."""
     checkpoint_after_ms: int

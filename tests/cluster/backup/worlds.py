@@ -165,7 +165,7 @@ class World:
         data = self._dice.randbytes(700)
         file = SideFile(path, self._key(), len(data), crc32c(data))
         await self.store.put(file.key, data)
-        assert await self.database.put_file(shard, head.epoch, file)
+        assert await self.database.put_files(shard, head.epoch, [file])
         return file
 
     async def fill(self) -> None:

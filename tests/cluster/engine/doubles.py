@@ -159,14 +159,16 @@ class MemoryDatabase:
         self._mark_dead(piece.key for piece in old)
         return True
 
-    async def put_file(self, shard: int, epoch: int, file: SideFile) -> bool:
+    async def put_files(self, shard: int, epoch: int, files: Sequence[SideFile]) -> bool:
         found = self.shards[shard]
         if found.head.epoch != epoch:
             return False
-        self._known_object(file.key, file.size)
-        before = found.files.get(file.path)
-        found.files[file.path] = file
-        self._mark_dead([] if before is None or before.key == file.key else [before.key])
+        for file in files:
+            self._known_object(file.key, file.size)
+        for file in files:
+            before = found.files.get(file.path)
+            found.files[file.path] = file
+            self._mark_dead([] if before is None or before.key == file.key else [before.key])
         return True
 
     async def remove_files(self, shard: int, epoch: int, paths: Sequence[str]) -> bool:

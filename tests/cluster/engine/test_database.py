@@ -127,7 +127,7 @@ def test_a_condemned_object_is_never_committed(run: Any) -> None:
             await database.commit_object("o/1", 99, [commit])
         assert (await database.contents(3)).head.end == 0
         with pytest.raises(CondemnedError):
-            await database.put_file(0, 1, SideFile("a", "o/1", 3, 5))
+            await database.put_files(0, 1, [SideFile("a", "o/1", 3, 5)])
         row, frames = rows(0, 1, 0, 10)
         await database.commit_rows([row], [frames])
         with pytest.raises(CondemnedError):
@@ -198,18 +198,25 @@ def test_files_beside_the_log(run: Any) -> None:
     async def play(database: LogDatabase) -> None:
         await owner(database, 0)
         first, second = SideFile("checkpoint", "s/1", 10, 1), SideFile("index/1", "s/2", 20, 2)
-        assert await database.put_file(0, 1, first)
-        assert await database.put_file(0, 1, second)
-        assert not await database.put_file(0, 2, second._replace(key="s/9"))
+        assert await database.put_files(0, 1, [first])
+        assert await database.put_files(0, 1, [second])
+        assert not await database.put_files(0, 2, [second._replace(key="s/9")])
         newer = first._replace(key="s/3", crc=7)
-        assert await database.put_file(0, 1, newer)
-        assert await database.put_file(0, 1, newer)  # whoever was not told the outcome says it again
+        assert await database.put_files(0, 1, [newer])
+        assert await database.put_files(0, 1, [newer])  # whoever was not told the outcome says it again
+        assert list((await database.contents(0)).files) == [newer, second]
+        await database.condemn(["s/5"])
+        with pytest.raises(CondemnedError):
+            await database.put_files(0, 1, [newer._replace(key="s/4"), second._replace(key="s/5")])
+        assert list((await database.contents(0)).files) == [newer, second], "all or none"
+        second = second._replace(key="s/6")
+        assert await database.put_files(0, 1, [newer, second])
         assert list((await database.contents(0)).files) == [newer, second]
         assert await database.remove_files(0, 1, ["index/1", "unknown"])
         assert not await database.remove_files(0, 2, ["checkpoint"])
         assert list((await database.contents(0)).files) == [newer]
         await asyncio.sleep(0.02)
-        assert sorted(await database.dead_objects(0.01)) == ["s/1", "s/2"]
+        assert sorted(await database.dead_objects(0.01)) == ["s/1", "s/2", "s/6"]
 
     run(play)
 

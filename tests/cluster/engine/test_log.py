@@ -15,6 +15,7 @@ from halfmoon.cluster.engine import log as shard_log
 from halfmoon.cluster.engine.cached_files import AT_ONCE, BLOCK_BYTES
 from halfmoon.cluster.engine.caching import Cache
 from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability
+from halfmoon.core import clean_mark
 from halfmoon.core.clean_files import data_path, index_path
 from halfmoon.core.storage.files import read_file, write_file
 from halfmoon.core.storage.frame import Kind
@@ -165,6 +166,36 @@ def test_nobody_who_opens_a_log_waits_until_its_indexes_are_kept(shard: OneShard
     assert len(shard.store.objects) == stored
     write_file(beside, "checkpoint", [b"one"])
     assert taken(shard).log.fs.listdir("index") == ["0", "2"]
+
+
+def test_what_is_written_while_a_log_is_closed_is_kept_with_its_checkpoint_in_one_transaction(shard: OneShard) -> None:
+    storage = taken(shard)
+    filled(storage, 3)
+    fs = storage.log.fs
+    fs.make_directory("index")
+    write_file(fs, "index/old", [b"rows"])
+    puts: list[list[str]] = []
+    put_files = shard.database.put_files
+
+    async def counted(number: int, epoch: int, files: Any) -> bool:
+        puts.append([file.path for file in files])
+        return bool(await put_files(number, epoch, files))
+
+    shard.database.put_files = counted
+    assert shard.backing is not None
+    shard.backing.closing()
+    write_file(fs, "index/new", [b"all rows"])
+    fs.remove("index/old")
+    fs.sync_directory("index")
+    assert puts == []
+    write_file(fs, "checkpoint", [b"one"])
+    assert puts == [["checkpoint", "index/new"]]
+    clean_mark.leave(fs, 5)
+    assert len(puts) == 1, "the mark is not kept"
+    other = taken(shard).log.fs
+    assert other.listdir("index") == ["new"]
+    assert read_file(other, "checkpoint") == b"one"
+    assert clean_mark.read(other) == -1
 
 
 def test_rows_are_read_many_at_a_time(shard: OneShard) -> None:
