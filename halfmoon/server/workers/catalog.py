@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, cast
 
@@ -16,6 +16,7 @@ from halfmoon.cluster.changes import Changes
 from halfmoon.cluster.shared import SharedCatalog
 from halfmoon.cluster.store import CatalogStore, CatalogUnavailableError, News
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.server.workers.tasks import soon
 
 T = TypeVar("T")
 
@@ -65,7 +66,7 @@ class SharedCatalogDriver:
         self._turn = asyncio.Lock()
         self._asked = self._caught_up = 0
         """How often `catch_up` was called, and of which calls what was to be known is known."""
-        self.tell: Callable[[int], Awaitable[None]] | None = None
+        self.tell: Callable[[int], Coroutine[Any, Any, None]] | None = None
         """Tells the other processes of a new version; a change is over when they know it, or cannot be told soon."""
 
     async def stop(self) -> None:
@@ -87,16 +88,17 @@ class SharedCatalogDriver:
                 self._on_applied(set())
             self._caught_up = asked
 
-    async def change(self, work: Callable[[], T | Generator[object, Any, T]]) -> T:
+    async def change(self, work: Callable[[], T | Generator[object, Any, T]], *, until_told: bool = True) -> T:
         """Have `work` make a change: it sees the catalog as it is, and the records that it appends are one change. What
-        it returns is returned once they are committed; where that is slices, they are carried out, and the loop turns
-        in between. Raises CatalogUnavailableError, and what `work` raises.
+        it returns is returned once they are committed, and the other processes know them, unless `until_told` is False;
+        where that is slices, they are carried out, and the loop turns in between. Raises CatalogUnavailableError, and
+        what `work` raises.
 
         A change that was begun is carried out to its end, whoever waits for it: else the catalog would stay held.
         """
-        return await asyncio.shield(self._change(work))
+        return await asyncio.shield(self._change(work, until_told))
 
-    async def _change(self, work: Callable[[], T | Generator[object, Any, T]]) -> T:
+    async def _change(self, work: Callable[[], T | Generator[object, Any, T]], until_told: bool) -> T:
         before = -1
         try:
             async with self._turn:
@@ -118,7 +120,10 @@ class SharedCatalogDriver:
                     await self._finish()
         finally:
             if -1 < before < self._shared.version and self.tell is not None:
-                await self.tell(self._shared.version)
+                if until_told:
+                    await self.tell(self._shared.version)
+                else:
+                    soon(self.tell(self._shared.version))
 
     async def _finish(self) -> None:
         records = self._changes.records()

@@ -114,7 +114,8 @@ class RunningShards:
         self._follow(number)
 
     async def announce(self, number: int) -> None:
-        """All processes are told that it is this one's. Raises CatalogUnavailableError."""
+        """It is in the catalog that it is this process's, and the others hear of it soon. Raises
+        CatalogUnavailableError."""
         # One change for all that are opened at a time: a node that takes over has several.
         self._unannounced.add(number)
         async with self._announcing:
@@ -122,7 +123,7 @@ class RunningShards:
                 return
             numbers, self._unannounced = self._unannounced, set()
             try:
-                await self._driver.change(lambda: self._shards.began(numbers))
+                await self._driver.change(lambda: self._shards.began(numbers), until_told=False)
             except BaseException:
                 self._unannounced |= numbers - {number}
                 raise

@@ -25,7 +25,8 @@ class Rig:
     def _began(self, numbers: Iterable[int]) -> None:
         self.changes.append(sorted(numbers))
 
-    async def _change(self, work: Callable[[], None]) -> None:
+    async def _change(self, work: Callable[[], None], *, until_told: bool) -> None:
+        assert not until_told, "the shard is served before all others know"
         work()
         await asyncio.sleep(0.01)
         if self.fails and self.fails.pop(0):

@@ -133,6 +133,31 @@ def test_who_catches_up_at_the_same_time_does_so_with_one_look_that_began_after_
     run(scenario)
 
 
+def test_a_change_is_over_when_others_know_it_or_before_where_nobody_needs_that(path: Path) -> None:
+    async def scenario() -> None:
+        one = Process(path)
+        told: list[int] = []
+        knows = asyncio.Event()
+
+        async def tell(version: int) -> None:
+            await knows.wait()
+            told.append(version)
+
+        one.driver.tell = tell
+        await one.driver.change(one.create("a"), until_told=False)
+        assert told == []
+        waiting = asyncio.ensure_future(one.driver.change(one.create("b")))
+        while one.shared.version < 2:
+            await asyncio.sleep(0.01)
+        assert not waiting.done()
+        knows.set()
+        await waiting
+        assert sorted(told) == [1, 2]
+        await one.driver.stop()
+
+    run(scenario)
+
+
 def test_two_cannot_both_make_a_topic(path: Path) -> None:
     async def scenario() -> None:
         processes = [Process(path, seed) for seed in range(4)]
