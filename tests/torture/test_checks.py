@@ -217,16 +217,18 @@ def test_what_is_taken() -> None:
 
 
 def test_negative_acknowledgements() -> None:
-    lines = history("nacks a 1\nnacked a 1\nnacks b 1")
+    lines = history("nacks a 1\nnacked a 1\nnacks b 1\nnacks c 1\nnacked c 1\nnacks c 1\nnacked c 1")
+    twice = ("c", 1), ("c", 1)  # by a consumer that could not commit the first, or was replaced meanwhile
 
     def check(*found: tuple[str, int]) -> list[str]:
         records = [Record(n, value, headers={"RECONSUME_TIME": str(times)}) for n, (value, times) in enumerate(found)]
         return histories.check_nacks(lines, [records], lambda _: 1)
 
-    assert check(("a", 1)) == check(("a", 1), ("b", 1)) == []
-    assert check() == ["1 nacked and not delivered again: ('a', 1)"]
-    assert check(("a", 1), ("a", 1)) == ["1 delivered again more than once: ('a', 1)"]
-    assert check(("a", 1), ("a", 2)) == [
+    assert check(("a", 1), *twice) == check(("a", 1), ("b", 1), *twice) == []
+    assert check(*twice) == ["1 nacked and not delivered again: ('a', 1)"]
+    assert check(("a", 1), ("a", 1), *twice) == ["1 delivered again too many times: ('a', 1)"]
+    assert check(("a", 1), *twice, *twice) == ["1 delivered again too many times: ('c', 1)"]
+    assert check(("a", 1), ("a", 2), *twice) == [
         "1 delivered again and nacked by nobody: ('a', 2)", "1 delivered again too often: ('a', 2)",
     ]  # fmt: skip
 
