@@ -208,13 +208,13 @@ def check_halves(lines: Sequence[Line], stored: Partitions, rule: Callable[[str]
 
 def check_nacks(lines: Sequence[Line], stored: Partitions, wants: Callable[[str], int]) -> list[str]:
     """`nacks VALUE TIMES`, `nacked VALUE TIMES`: the negative acknowledgement by which it has so many is sent, stored.
-    `stored`: what came again. `wants`: how often a value is nacked in all. Whoever cannot commit what it has nacked gets
-    it once more, and nacks it again: each is delivered as often as it was nacked, at most."""
+    `stored`: what came again. `wants`: how often a value is nacked in all. Whoever cannot commit what it has nacked
+    gets it once more, and nacks it again: each is delivered as often as it was nacked, at most."""
     nacked = {(what[1], int(what[2])) for _, what in lines if what[0] == "nacked"}
     tried = Counter((what[1], int(what[2])) for _, what in lines if what[0] == "nacks")
     there = Counter((record.value, int(record.headers.get("RECONSUME_TIME", 0))) for part in stored for record in part)
     found = _some("nacked and not delivered again", nacked - set(there))
-    found += _some("delivered again and nacked by nobody", set(there) - tried)
+    found += _some("delivered again and nacked by nobody", set(there) - set(tried))
     found += _some("delivered again too many times", (each for each, count in there.items() if count > tried[each] > 0))
     return found + _some("delivered again too often", (each for each in there if each[1] > wants(each[0])))
 
