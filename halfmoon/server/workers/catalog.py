@@ -10,12 +10,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from halfmoon.cluster.changes import Changes
 from halfmoon.cluster.shared import SharedCatalog
 from halfmoon.cluster.store import CatalogStore, CatalogUnavailableError, News
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.schema import control
 from halfmoon.server.workers.tasks import soon
 
 T = TypeVar("T")
@@ -38,6 +40,11 @@ async def _carried_out(slices: Generator[object, Any, T]) -> T:
         except StopIteration as done:
             return cast(T, done.value)
         await asyncio.sleep(0)
+
+
+def _may_come_later(record: bytes) -> bool:
+    """Of what others have changed meanwhile nothing is in its way: whoever began the later generation has the shard."""
+    return isinstance(control.decode(record), control.ShardStarted)
 
 
 class SharedCatalogDriver:
@@ -135,28 +142,35 @@ class SharedCatalogDriver:
         try:
             version = await self._run(lambda: self._store.commit(records))
         except CatalogUnavailableError as error:
-            if not await self._is_committed_after_all(expected, records):
+            made = await self._committed_after_all(expected, records)
+            if made is None:
                 self._changes.failed(BrokerError(Fault.UNKNOWN_SERVER_ERROR, str(error)))
                 self._on_lost(error)
                 raise
-            version = expected
+            version = made
         self._on_applied(self._changes.committed(version))
         await self._keep()
 
-    async def _is_committed_after_all(self, version: int, records: list[bytes]) -> bool:
-        """Whether the commit of which nobody has heard was made, or is made now, as nobody has made another one."""
+    async def _committed_after_all(self, version: int, records: list[bytes]) -> int | None:
+        """The version that has the commit of which nobody has heard: it was made, or is made now. None: others have
+        made this version, and what they have made may not come before this."""
         pause_s = FIRST_PAUSE_S
         while True:
             try:
-                news = await self._run(lambda: self._store.begin(version - 1))
+                news = await self._run(partial(self._store.begin, version - 1))
                 if news.version is None:
-                    await self._run(lambda: self._store.commit(records))
-                    return True
+                    return await self._run(lambda: self._store.commit(records))
                 await self._run(self._store.abandon)
-                return any(each.version == version and list(each.records) == records for each in news.changes)
+                if any(each.version == version and list(each.records) == records for each in news.changes):
+                    return version
+                if news.snapshot is not None or not all(map(_may_come_later, records)):
+                    return None
+                self._take(news)
+                version = self._shared.version + 1
+                continue
             except CatalogUnavailableError as error:
                 if not self._insists:
-                    return False
+                    return None
                 logger.info("event=catalog_unavailable again_s=%g error=%s", pause_s, error)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

@@ -333,6 +333,58 @@ def test_a_commit_that_nobody_has_heard_of(path: Path, made: bool) -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("topic", [False, True])
+def test_a_commit_that_came_too_late_is_made_after_what_others_have_made_where_the_order_does_not_matter(
+    path: Path, topic: bool
+) -> None:
+    """The database ends the transaction of a process that was held up in the middle of it."""
+
+    async def scenario() -> None:
+        one, other = Process(path), Process(path, 2)
+        commit, late = one.store.commit, [True, True]
+
+        def held_up(records: Sequence[bytes]) -> int:
+            if not late:
+                return commit(records)
+            one.store.abandon()
+            late.pop()
+            store = SqliteStore(path)  # of another one
+            version = 0
+            while (news := store.begin(version)).version is not None:
+                version = news.version
+                store.abandon()
+            store.commit([control.encode(control.ShardStarted(2, 7 + version, 2))])
+            store.close()
+            raise CatalogUnavailableError("ended for being idle")
+
+        one.store.commit = held_up  # type: ignore[method-assign]
+        one.driver._insists = True
+
+        def work() -> None:
+            one.changes.append_control(control.ShardStarted(1, 5, 1))
+            one.changes.append_control(control.ShardStarted(2, 6, 1))
+            if topic:
+                one.topics.create_topic("t", 1)
+
+        if topic:
+            with pytest.raises(CatalogUnavailableError):
+                await one.driver.change(work)
+            assert len(one.lost) == 1
+        else:
+            await one.driver.change(work)
+            assert not one.lost
+            assert one.shared.version == 3
+            await one.driver.change(one.create("t"))
+            await other.driver.catch_up()
+            for known in (one.shared, other.shared):
+                assert (known.epochs, known.starters) == ({1: 5, 2: 8}, {1: 1, 2: 2})
+            assert other.names() == one.names() == ["t"]
+        await one.driver.stop()
+        await other.driver.stop()
+
+    run(scenario)
+
+
 def test_a_change_is_made_though_nobody_waits_for_it_any_more(path: Path) -> None:
     """And the catalog is let go."""
 
