@@ -70,10 +70,13 @@ class Oracle:
         self._admins.append(made)
         return made
 
-    def make_topics(self, more: Mapping[str, int], configs: Mapping[str, Mapping[str, str]]) -> None:
-        """`more`: than all roles use; numbers of partitions. `configs`: by topic."""
+    def make_topics(self, more: Mapping[str, int], configs: Mapping[str, Mapping[str, str]], replicas: int = 1) -> None:
+        """`more`: than all roles use; numbers of partitions. `configs`: by topic. `replicas`: of each partition; where
+        there are several, consumers read from the one in their rack."""
         self._topics |= more
-        topics = [NewTopic(name, count, 1, config=dict(configs.get(name, {}))) for name, count in self._topics.items()]
+        topics = [
+            NewTopic(name, count, replicas, config=dict(configs.get(name, {}))) for name, count in self._topics.items()
+        ]
         for future in self.admin.create_topics(topics, operation_timeout=30, request_timeout=30).values():
             future.result(30)
 

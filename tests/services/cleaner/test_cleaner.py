@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -136,7 +137,8 @@ def test_young_records_stay() -> None:
     assert len(pairs(broker, "t")) == 2
 
 
-def test_old_records_are_looked_into_although_little_is_new() -> None:
+def with_old_records() -> tuple[BareNode, Any]:
+    """They will be old in an hour, and are not enough to be compacted for another reason."""
     broker, clock, _ = fresh()
     configs = COMPACT | {"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(HOUR_MS)}
     broker.create_topic("t", 1, configs)
@@ -144,6 +146,11 @@ def test_old_records_are_looked_into_although_little_is_new() -> None:
     put(broker, "t", (b"a", b"2"))
     put(broker, "t", (b"b", b"2"))
     turn(broker)
+    return broker, clock
+
+
+def test_old_records_are_looked_into_although_little_is_new() -> None:
+    broker, clock = with_old_records()
     clock.now_ms += HOUR_MS // 2
     broker.housekeeping.turn()
     turn(broker)
@@ -161,13 +168,7 @@ def test_old_records_that_another_node_stored_are_looked_into_by_the_age_of_thei
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(planning, "before_payload", lambda _data, _position: None)  # the frame is not here
-    broker, clock, _ = fresh()
-    configs = COMPACT | {"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(HOUR_MS)}
-    broker.create_topic("t", 1, configs)
-    put(broker, "t", (b"a", b"1"))
-    put(broker, "t", (b"a", b"2"))
-    put(broker, "t", (b"b", b"2"))
-    turn(broker)
+    broker, clock = with_old_records()
     seal(broker)
     turn(broker)
     for age_ms, expected in ((HOUR_MS // 2, 3), (HOUR_MS, 2)):

@@ -50,7 +50,8 @@ which and when, how large segments are, and which topics are `object`. Then ever
 compared with the notes, and read again after all nodes were killed, and once more after they were stopped. The rules
 are those of [torture-workers.md](torture-workers.md), and:
 
-- Each node is in a rack of its own, and so is each consumer: most records are read from a node that does not lead.
+- Each node is in a rack of its own, each partition has a replica in each, and consumers are in one of them: two of
+  three read from a node that does not lead.
 - Two more producers write seldom, to each shard, so that idle shards are among those that move.
 - The logs are read past the nodes: pieces follow each other up to the head's end, each piece and file is in its object
   or row with the CRC that was noted, frames follow each other, generations never fall, offsets have no hole, and what

@@ -28,7 +28,7 @@ from tests.crash.serving import wait_until
 from tests.torture import histories
 from tests.torture.cluster.faults import KINDS, Fault, Faults
 from tests.torture.cluster.roles import ROLES, SENDERS, TOPICS
-from tests.torture.cluster.serving import PROGRAM, ServingCluster
+from tests.torture.cluster.serving import NODES, PROGRAM, ServingCluster
 from tests.torture.cluster.stored import check_frames, check_logs, check_read
 from tests.torture.crew import Crew
 from tests.torture.oracle import COPIES, ROCKETMQ, Oracle
@@ -111,14 +111,16 @@ class Run:
         reopened: Sequence[str] = ("kill", "stop"),
         clocks: Mapping[int, Mapping[str, str]] | None = None,
         rocketmq: bool = False,
+        replicas: int = NODES,
     ) -> None:
         """`seconds`: of faults. `kinds`: how often what happens, relatively. `program`: what nodes run. `reopened`: how
         all nodes are ended in the end; after each, they are started and read from once more. `clocks`: of nodes, more
-        of the environment. `rocketmq`: its clients, too."""
+        of the environment. `rocketmq`: its clients, too. `replicas`: of each partition, in a rack each."""
         self.seed = seed
         self._seconds = seconds
         self._kinds = kinds
         self._reopened = reopened
+        self._replicas = replicas
         self._folder = folder
         self._dice = dice = random.Random(seed)
         segment_bytes = dice.choice(["64KiB", "256KiB", "1MiB"])
@@ -181,7 +183,7 @@ class Run:
         )  # fmt: skip
         oracle = self._oracle = Oracle(crew, serving.bootstrap, serving.admin_sockets, SENDERS, self._describe)
         objects = {name: {DURABILITY: "object"} for name in (*self._objects, "seldom-object")}
-        oracle.make_topics(TOPICS, objects)
+        oracle.make_topics(TOPICS, objects, self._replicas)
         crew.revive()
         oracle.wait(oracle.is_warm, "clients are served")
         self._strike()

@@ -20,7 +20,7 @@ KINDS = {"kill": 2, "pause": 1, "database answers lost": 1, "store answers lost"
 def test_nothing_is_lost_doubled_or_out_of_order_when_parts_of_a_cluster_fail(tmp_path: Path) -> None:
     need_servers()
     outcome = Run(
-        7, SECONDS, tmp_path, kinds=KINDS, copies=dict.fromkeys(COPIES, 1), reopened=()
+        7, SECONDS, tmp_path, kinds=KINDS, copies=dict.fromkeys(COPIES, 1), reopened=(), replicas=1
     ).play()  # fmt: skip
     print(told(outcome))
     assert outcome.violations == []
