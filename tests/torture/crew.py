@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from tests.torture.histories import Line, lines_of
 
 ROOT = Path(__file__).parents[2]
 ENDS_S = 60.0
+DEBUG = os.environ.get("HALFMOON_TORTURE_DEBUG", "")
+"""What librdkafka tells of itself (its setting `debug`), each client in a file of its own beside the histories."""
 
 
 class Crew:
@@ -53,7 +56,7 @@ class Crew:
         self._count += 1
         name = place if role in self._named else f"{place}-{self._count}"
         command = [sys.executable, "-m", self._module, role, self._servers, name]
-        with (self._folder / "errors").open("ab") as errors:
+        with (self._folder / (f"errors-{name}" if DEBUG else "errors")).open("ab") as errors:
             self._running[place] = subprocess.Popen(
                 [*command, str(self._folder / f"{role}.history")], cwd=ROOT, stdin=subprocess.PIPE, stderr=errors,
                 env=self._environment,
@@ -97,10 +100,21 @@ class Crew:
                 late.append(place)
         return late
 
+    def describe(self) -> None:
+        """Where each client is, for whoever looks for the reason: its Python threads among the errors, and those of
+        librdkafka in a file of their own, where there is gdb."""
+        gdb = shutil.which("gdb")
+        for place, process in self._running.items():
+            process.send_signal(signal.SIGUSR1)
+            if gdb is not None:
+                with (self._folder / f"stacks-{place}").open("wb") as stacks:
+                    command = [gdb, "-p", str(process.pid), "-batch", "-ex", "thread apply all backtrace"]
+                    subprocess.run(command, stdout=stacks, stderr=subprocess.DEVNULL, timeout=60, check=False)
+
     def errors(self) -> dict[str, int]:
         """Why clients gave up: Kafka's error codes, or the names of exceptions."""
-        path = self._folder / "errors"
-        lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+        files = sorted(self._folder.glob("errors*"))
+        lines = [line for path in files for line in path.read_text(errors="replace").splitlines()]
         found = (re.match(r"[\w.]*?(\w+(?:Error|Exception)): (?:.*?code=(\w+))?", line) for line in lines)
         return dict(Counter(each[2] or each[1] for each in found if each is not None))
 

@@ -29,6 +29,7 @@ from confluent_kafka import (
 
 from halfmoon.kafka import TransactionalOutbox
 from tests.crash.load import QUICK
+from tests.torture.crew import DEBUG
 
 STEADY: dict[str, str | int | bool] = {
     **QUICK, "metadata.recovery.strategy": "none", "topic.metadata.refresh.interval.ms": 2_000,
@@ -41,6 +42,8 @@ A consumer may wait to hear whether its position is valid (KIP-320), of a leader
 for metadata for another reason: five minutes by default.
 
 The rack means something where nodes have some: a consumer then reads from another one than the leader (KIP-392)."""
+if DEBUG:
+    STEADY |= {"debug": DEBUG, "log_level": 7}
 JOBS, RESULTS, HALVES, PARTITIONS = "jobs", "results", "halves", 2
 ENDING = threading.Event()
 

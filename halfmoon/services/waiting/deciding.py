@@ -131,7 +131,7 @@ class Deciding:
                 self._complete(source, message, decision)
             else:
                 for out in (yield from self._released(source, message.offset)):
-                    self._delivering.append(out, message.now_ms)
+                    self._delivering.append(out)
         except BrokerError as error:
             self._begin(relay, message)  # it has counted on what it decided
             self._delivering.failed(error, source, message.offset)

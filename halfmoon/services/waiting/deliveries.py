@@ -119,18 +119,17 @@ class Deliveries:
     def _deliver_due(self) -> Generator[Load | None, Any, None]:
         times = self._queues.times
         while True:
-            now_ms = self._clock.now_ms()
             while times.move_down():
                 yield None
             # What is delivered is completed only when it is appended, so a frame may stand in the wheel twice.
             self._taken = dict.fromkeys(times.pop(AT_ONCE))
             if not self._taken:
                 break
-            yield from self._deliver(list(self._taken), now_ms)
+            yield from self._deliver(list(self._taken))
             self._taken = {}
             yield None
 
-    def _deliver(self, due: list[Due], now_ms: int) -> Generator[Load | None, Any, None]:
+    def _deliver(self, due: list[Due]) -> Generator[Load | None, Any, None]:
         queues = self._queues.queues
         frames = yield from self._messages.read([(queues[number], base) for _, number, base in due])
         self.is_gathering = True
@@ -149,21 +148,21 @@ class Deliveries:
                 else:
                     if self._deciding.relay_of(queues[at[1]]) is None:
                         gathered.append(at)
-                    yield from self._deliver_frame(at, *frame, outgoing, now_ms)
+                    yield from self._deliver_frame(at, *frame, outgoing)
                     if cancels.asked != asked:
                         # It may mean what was gathered so far: that is looked at again. Where messages are cancelled
                         # all the time nothing is gathered over a pause, or nothing would ever be delivered.
-                        self._one_by_one_until_ms = now_ms + ONE_BY_ONE_MS
+                        self._one_by_one_until_ms = self._clock.now_ms() + ONE_BY_ONE_MS
                         for each in gathered:
                             self._queues.times.put_back(each)
                         outgoing, gathered, asked = {}, [], cancels.asked
             for out in outgoing.values():
-                self._delivering.append(out, now_ms)
+                self._delivering.append(out)
         finally:
             self.is_gathering = False
 
     def _deliver_frame(
-        self, due: Due, origin: Origin, batch: memoryview, outgoing: dict[Partition, Outgoing], now_ms: int
+        self, due: Due, origin: Origin, batch: memoryview, outgoing: dict[Partition, Outgoing]
     ) -> Generator[Load | None, Any, None]:
         _, number, base = due
         source, times = self._queues.queues[number], self._queues.times
@@ -179,28 +178,26 @@ class Deliveries:
         try:
             target = self._catalog.partition(origin.topic_number, origin.partition)
             if target is None:
-                self._delivering.write_dead_letters(source, base, batch, origin, now_ms)
+                self._delivering.write_dead_letters(source, base, batch, origin)
                 times.done(number, base)
             else:
                 out = outgoing.get(target)
                 if out is None:
                     out = outgoing[target] = Outgoing(target)
                 due_upto_ms = times.written_ms(times.now_ms(number), number, base)
-                later_ms = self._gather(out, source, base, batch, now_ms, due_upto_ms)
+                later_ms = self._gather(out, source, base, batch, due_upto_ms)
                 if later_ms:
                     times.add_again(later_ms, number, base)
                 else:
                     times.done(number, base)
-                if now_ms < self._one_by_one_until_ms:
-                    self._delivering.append(out, now_ms)
+                if self._clock.now_ms() < self._one_by_one_until_ms:
+                    self._delivering.append(out)
         except BrokerError as error:
             self._delivering.failed(error, source, base)
             times.put_off(due, RETRY_MS)
         yield None
 
-    def _gather(
-        self, out: Outgoing, source: Partition, base: int, batch: memoryview, now_ms: int, due_upto_ms: int
-    ) -> int:
+    def _gather(self, out: Outgoing, source: Partition, base: int, batch: memoryview, due_upto_ms: int) -> int:
         """When the next of it is due, where its records are due at times of their own; 0 if none is left. Those are due
         up to `due_upto_ms`."""
         pending, append = source.pending, self._delivering.append
@@ -216,12 +213,12 @@ class Deliveries:
         all_due = not own_times or header.max_timestamp <= due_upto_ms
         whole = count == header.last_offset_delta + 1 == pending.count(base, base + count)
         if all_due and whole and count >= WHOLE_RECORDS:
-            append(out, now_ms)
+            append(out)
             out.take_whole(source, base, header, batch[HEADER_BYTES:])
-            append(out, now_ms)
+            append(out)
             return 0
         if out.codec != codec:
-            append(out, now_ms)
+            append(out)
             out.codec = codec
         body = bytes(batch_body(batch))
         later_ms = 0
@@ -232,6 +229,6 @@ class Deliveries:
                 later_ms = min(record.timestamp, later_ms or record.timestamp)
                 continue
             if out.is_full:
-                append(out, now_ms)
+                append(out)
             out.take(source, base + record.offset_delta, body, record)
         return later_ms

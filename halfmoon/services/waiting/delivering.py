@@ -19,6 +19,7 @@ from halfmoon.core.turn import Turn
 from halfmoon.errors import BrokerError, Fault, NotHereYetError
 from halfmoon.schema.provenance import Origin, SourceRun
 from halfmoon.services.common.gathering import MERGE_RECORDS, Outgoing
+from halfmoon.services.waiting.due_clock import DueClock
 from halfmoon.services.waiting.messages import SingleRecords, WaitingMessages, place_of, still_waiting, with_origin
 
 UNDELIVERABLE = "halfmoon.undeliverable"
@@ -36,9 +37,11 @@ class Delivering:
         administration: TopicAdministration,
         catalog: Catalog,
         messages: WaitingMessages,
+        clock: DueClock,
         turn: Turn,
         logger: logging.Logger,
     ) -> None:
+        self._clock = clock
         self._appender = appender
         self._administration = administration
         self._catalog = catalog
@@ -49,13 +52,14 @@ class Delivering:
         self.lost_targets = 0
         """Messages whose topic was gone when they were due."""
 
-    def append(self, out: Outgoing, now_ms: int) -> None:
-        """With the time of the delivery, by the broker's clock, as the batch says then."""
+    def append(self, out: Outgoing) -> None:
+        """With the time of the delivery, by the broker's clock, as the batch says then. It is read now: by one that was
+        read before the messages were looked for, they may seem to be delivered early."""
         if out.is_empty:
             return
         batch = out.batch()
         header = parse_header(batch)
-        set_log_append_time(memoryview(batch), now_ms)
+        set_log_append_time(memoryview(batch), self._clock.now_ms())
         self._appender.append_relayed(out.target, batch, sources=out.sources())
         self.delivered += header.record_count
         out.begin()
@@ -99,7 +103,7 @@ class Delivering:
     def not_found(self, source: Partition, offset: int) -> None:
         self._logger.error("event=delivery_failed from=%r offset=%d error=%s", source, offset, "not found")
 
-    def write_dead_letters(self, source: Partition, base: int, batch: memoryview, origin: Origin, now_ms: int) -> None:
+    def write_dead_letters(self, source: Partition, base: int, batch: memoryview, origin: Origin) -> None:
         """The topic that these messages were sent to is gone: they become dead letters, which say why."""
         name = self._catalog.name_of(origin.topic_number)
         why = (
@@ -108,6 +112,7 @@ class Delivering:
             ("halfmoon.original-partition", str(origin.partition).encode()),
         )
         left = list(still_waiting(source, base, batch))
+        now_ms = self._clock.now_ms()
         for at in range(0, len(left), MERGE_RECORDS):
             part = left[at : at + MERGE_RECORDS]
             made = build_batch((record.key, record.value, now_ms, (*record.headers, *why)) for _, record in part)

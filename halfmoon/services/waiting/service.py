@@ -68,7 +68,7 @@ class WaitingService:
         self._turn = turn
         self._clock = DueClock(clock)
         messages = WaitingMessages(reader, catalog, attempts, self._clock)
-        self._delivering = Delivering(appender, administration, catalog, messages, turn, logger)
+        self._delivering = Delivering(appender, administration, catalog, messages, self._clock, turn, logger)
         self._deciding = Deciding(appender, administration, catalog, messages, self._delivering, logger)
         self._queues = queues = WaitingQueues(catalog, self._deciding, attempts, self._clock)
         self.cancels = Cancels(log, catalog, appender, cancels)

@@ -316,6 +316,47 @@ class TwoClocks(VirtualClock):
         relay(broker)
 
 
+class HeldUp(VirtualClock):
+    """The process is held up for a second after one of its looks at the clock."""
+
+    looks_until: int | None = None
+
+    def wall_ms(self) -> int:
+        return self._look()
+
+    def mono_ms(self) -> int:
+        return self._look()
+
+    def _look(self) -> int:
+        now_ms = self.now_ms
+        if self.looks_until is not None:
+            self.looks_until -= 1
+            if self.looks_until == 0:
+                self.now_ms += 1_000
+        return now_ms
+
+
+@pytest.mark.parametrize("looks", range(1, 11))
+def test_no_message_says_that_it_came_early_however_long_the_process_was_held_up(
+    fs: FaultyFileSystem, looks: int
+) -> None:
+    clock = HeldUp()
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1)
+    sent_ms = clock.now_ms
+    send(broker, "t", (b"v", {"DELAY": "1"}))
+    relay(broker)
+    clock.now_ms += 500  # half a second before it is due
+    clock.looks_until = looks
+    broker.relays.wake_alarms()
+    relay(broker)
+    assert clock.looks_until <= 0, "it did not look so often"
+    pass_ms(broker, clock, 1_000)
+    ((_, value, timestamp, _),) = found(broker, "t")
+    assert value == b"v"
+    assert timestamp >= sent_ms + 1_000
+
+
 @pytest.mark.parametrize("leap_ms", [-DAY_MS, -3_600_000, -999, 0])
 def test_a_delay_takes_its_time_wherever_the_wall_clock_is_set_back_to(fs: FaultyFileSystem, leap_ms: int) -> None:
     clock = TwoClocks()

@@ -190,8 +190,10 @@ class Run:
         return self._settle(oracle)
 
     def _describe(self) -> None:
-        """For whoever looks for the reason: who has which shard, what each node tells of it, and waits for."""
+        """For whoever looks for the reason: who has which shard, what each node tells of it, and what all wait for."""
         lines = []
+        if self._crew is not None:
+            self._crew.describe()
         for node in self.serving.nodes.values():
             node.signal(signal.SIGUSR2)
         with contextlib.suppress(OSError):
