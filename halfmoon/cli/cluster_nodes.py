@@ -30,6 +30,8 @@ FAST, OBJECTS = 16, 16
 WAIT_S, LOOK_S = 120.0, 0.1
 SHARD_COLUMNS = ("shard", "durability", "node", "epoch", "end", "bytes", "rows", "pieces", "wanted", "problems")
 COLUMNS = ("node", "address", "rack", "state", "format", "fast", "object")
+STATES = {(True, False): "up", (True, True): "draining", (False, False): "down", (False, True): "stopped"}
+"""By whether a node lives, and whether it has been told to give its shards away, as one does that stops."""
 
 
 def init(
@@ -151,21 +153,21 @@ def _report(found: dict[str, list[Tried]], result: Output) -> int:
 
 
 def status(config: Config, result: OutputOption = Output.TEXT) -> int:
-    """Show the nodes, and how many shards each has."""
+    """Show the nodes, and how many shards each has.
+
+    One that is gone is shown for an hour: it is `down` if it died, and `stopped` if it left in good order."""
 
     async def look(database: LogDatabase) -> list[dict[str, Any]]:
         heads, nodes = await database.heads(), await database.nodes()
+        numbers = {node.incarnation: node.number for node in nodes}
         rows = []
-        for node in sorted(nodes, key=lambda node: (node.number, node.incarnation)):
-            own = [head for head in heads if head.owner == node.incarnation]
-            if not own and not node.alive:
-                continue
+        for number, node in sorted({node.number: node for node in nodes}.items()):  # its last start
+            own = [head for head in heads if head.owner is not None and numbers.get(head.owner) == number]
             counts = {kind: sum(str(head.durability) == kind for head in own) for kind in ("fast", "object")}
-            state = "draining" if node.draining else "up"
             rows.append(
                 {
-                    "node": node.number, "address": f"{node.host}:{node.port}", "rack": node.rack,
-                    "state": state if node.alive else "down", "format": node.format, **counts,
+                    "node": number, "address": f"{node.host}:{node.port}", "rack": node.rack,
+                    "state": STATES[node.alive, node.draining], "format": node.format, **counts,
                 }
             )  # fmt: skip
         return rows

@@ -27,17 +27,20 @@ class ShardOwners:
         me: int,
         layout: Layout,
         stand_in: Callable[[int], int] = _nobody,
+        just_died: Callable[[], Sequence[OtherNode]] = tuple,
         has_replicas: bool = False,
     ) -> None:
         """`nodes`: the processes that are known, this one among them, by their numbers, and `owners`: by shard, which
         process has it (−1: nobody knows); both as they are at each moment. `me`: the number of this one.
-        `stand_in`: which process clients are to ask for a shard that none of them has now; −1: none."""
+        `stand_in`: which process clients are to ask for a shard that none of them has now; −1: none.
+        `just_died`: nodes that clients are told of although they are not here any more."""
         self._shared = shared
         self._nodes = nodes
         self._owners = owners
         self._number = me
         self._layout = layout
         self._stand_in = stand_in
+        self._just_died = just_died
         self.has_replicas = has_replicas
         self._seen: tuple[OtherNode, ...] = ()
         self._behind: dict[tuple[int, int], tuple[int, ...]] = {}
@@ -113,6 +116,9 @@ class ShardOwners:
 
     def others(self) -> Sequence[OtherNode]:
         return [node for number, node in self._nodes.items() if number != self._number]
+
+    def listed(self) -> Sequence[OtherNode]:
+        return [*self.others(), *self._just_died()]
 
 
 def behind(nodes: Sequence[OtherNode], leader: int, more: int) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from halfmoon.cli.main import run
@@ -90,6 +91,33 @@ def test_what_is_no_cluster_is_said(say: Say, config: Path, tmp_path: Path) -> N
     assert "the database has no cluster: `halfmoon cluster init` makes one" in say("upgrade", code=1)
     (tmp_path / "plain.yaml").write_text("node: {id: 1}\n")
     assert run(["cluster", "status", "--config", str(tmp_path / "plain.yaml")]) == 1
+
+
+def test_nodes_that_are_gone_are_shown_for_a_while(say: Say, config: Path) -> None:
+    say("init", "--fast", "3", "--objects", "1")
+
+    async def starts() -> None:
+        connection = await asyncpg.connect(json.loads(config.read_text())["cluster"]["database"])
+        try:
+            for number, left_s, draining in ((1, -60, False), (2, -9, False), (3, -9, True), (1, 60, False)):
+                await connection.execute(
+                    "insert into node (number, host, port, rack, doors, lease_until, format, draining) "
+                    "values ($1, 'host', 9190, 'a', '', clock_timestamp() + make_interval(secs => $2), 1, $3)",
+                    number, left_s, draining,
+                )  # fmt: skip
+            incarnations = [row[0] for row in await connection.fetch("select incarnation from node order by 1")]
+            for shard, owner in enumerate((incarnations[0], incarnations[1], incarnations[3])):
+                await connection.execute("update shard set owner = $2 where shard = $1", shard, owner)
+        finally:
+            await connection.close()
+
+    asyncio.run(starts())
+    found = json.loads(say("status", "-o", "json"))
+    assert [(row["node"], row["state"], row["fast"]) for row in found] == [
+        (1, "up", 2),
+        (2, "down", 1),
+        (3, "stopped", 0),
+    ]
 
 
 def test_shards_cannot_be_moved_to_nobody(say: Say) -> None:

@@ -11,6 +11,7 @@ from halfmoon.core.records.batches import build_batch, iter_records
 from tests.fuzz.peer import Peer
 
 PRODUCE, FETCH, METADATA, COMMIT, COMMITTED, COORDINATOR, CREATE = 0, 1, 3, 8, 9, 10, 19
+DESCRIBE_CLUSTER = 60
 NONE, NOT_LEADER, NOT_COORDINATOR = 0, 6, 16
 
 

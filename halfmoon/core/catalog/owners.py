@@ -68,6 +68,10 @@ class Owners(Protocol):
         """All nodes but this one."""
         ...
 
+    def listed(self) -> Sequence[OtherNode]:
+        """All nodes but this one that clients are told of: these, and those that died a moment ago."""
+        ...
+
 
 class ThisNode:
     """It owns everything."""
@@ -94,3 +98,5 @@ class ThisNode:
 
     def others(self) -> Sequence[OtherNode]:
         return ()
+
+    listed = others

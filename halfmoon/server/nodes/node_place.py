@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 
 TAKEOVER_S = 10.0
 """A node that dies is followed within 5 s (docs/cluster.md); with this, also where machines are slow."""
+LISTED_S = 9.0
+"""A node that died is told to clients as a broker for so long, like one of Kafka's until its session is over
+(broker.session.timeout.ms): most are started again by then. A client that hears that a broker is gone ends what it has
+of it, and librdkafka may stop for ever at that (its issue 5476)."""
 CACHE, OWN = "cache", "own"
 """Folders in the data directory: of the shards, and of the node's own."""
 
@@ -91,6 +95,8 @@ class NodePlace:
         self._rocketmq: dict[int, tuple[str, int]] = {}
         """By shard."""
         self._of_node: dict[int, OtherNode] = {}
+        self._died: dict[int, tuple[OtherNode, float]] = {}
+        """And since when, by the monotonic clock."""
         self._backings: dict[int, Backing] = {}
         self._memory = read_memory(settings, layout.shards, 1)
         self.confirming: Confirming | None = None
@@ -131,13 +137,22 @@ class NodePlace:
     def nodes(self, found: Sequence[Node]) -> None:
         """These are all that the database knows of."""
         alive = {node.number: node for node in found if node.alive and node.number != self.me}
+        # Its last start counts: rows of earlier ones stay for a while.
+        left = {number for number, node in {node.number: node for node in found}.items() if node.draining}
         for number in [number for number in self._of_node if number not in alive and number != self.me]:
+            if number not in left:
+                self._died[number] = self._of_node[number], time.monotonic()
             self._forget(number)
         for number, node in alive.items():
             self._links[number] = node.host, node.port
             self._know(number, _doors.decode(node.doors), node.rack)
 
+    def just_died(self) -> Sequence[OtherNode]:
+        now_s = time.monotonic()
+        return [node for node, died_s in self._died.values() if now_s < died_s + LISTED_S]
+
     def _know(self, number: int, doors: Doors, rack: str) -> None:
+        self._died.pop(number, None)
         for name, address in doors.kafka.items():
             self._kafka.setdefault(name, {})[number] = address
         if doors.rocketmq is not None:
@@ -152,8 +167,6 @@ class NodePlace:
         self._of_node.pop(number, None)
         self._links.pop(number, None)
         self._of_rocketmq.pop(number, None)
-        for addresses in self._kafka.values():
-            addresses.pop(number, None)
         for shard, owner in enumerate(self.owners):
             if owner == number:
                 self._has_owner(shard)

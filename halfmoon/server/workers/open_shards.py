@@ -109,7 +109,14 @@ class OpenShards:
         self.shared.on_restore = self._follower.restoring
         self.hold = HoldService(settings.hold)
         self.owners = ShardOwners(
-            self.shared, place.members, place.owners, place.me, place.layout, place.stand_in, place.is_cluster
+            self.shared,
+            place.members,
+            place.owners,
+            place.me,
+            place.layout,
+            place.stand_in,
+            place.just_died,
+            place.is_cluster,
         )
         self.wanted = WantedTopics(place.shards)
         self.files: dict[int, ShardFiles] = {}

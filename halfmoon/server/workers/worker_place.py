@@ -55,6 +55,9 @@ class WorkerPlace:
     def moved(self, shard: int, process: int) -> None:
         self.owners[shard] = process
 
+    def just_died(self) -> Sequence[OtherNode]:
+        return ()
+
     def stand_in(self, shard: int) -> int:
         return -1
 

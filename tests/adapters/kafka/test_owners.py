@@ -58,6 +58,8 @@ class Shared:
     def others(self) -> Sequence[OtherNode]:
         return [OTHER]
 
+    listed = others
+
 
 @pytest.fixture
 def rig() -> Rig:

@@ -21,7 +21,7 @@ from halfmoon.server.nodes.node import ClusterNode
 from halfmoon.server.workers.worker import Worker
 from tests.cluster.engine.doubles import LEASE_S
 from tests.fuzz.peer import ClosedError
-from tests.server.asking import METADATA, NONE, NOT_LEADER
+from tests.server.asking import DESCRIBE_CLUSTER, METADATA, NONE, NOT_LEADER
 from tests.server.nodes.cluster import MemoryEngines, World, cluster, stopped
 
 FAST = [Durability.FAST] * 4
@@ -400,6 +400,45 @@ def test_a_dead_nodes_partitions_have_a_leader_until_it_takes_too_long(
             engines = world.engines[2]
             engines.database.down = engines.store.down = False
             world.nodes[2] = dead
+
+    run(story)
+
+
+def test_clients_are_told_of_a_dead_node_for_a_while_and_not_of_one_that_left(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by Kafka, until the broker's session is over."""
+
+    async def told(world: World) -> list[list[int]]:
+        found = await world.ask(1, METADATA, 12, topics=[], allow_auto_topic_creation=False)
+        described = await world.ask(1, DESCRIBE_CLUSTER, 1, endpoint_type=1)
+        ports = {each.node_id: each.port for each in found.brokers}
+        assert {each.broker_id: each.port for each in described.brokers} == ports
+        return sorted([number, port] for number, port in ports.items())
+
+    async def story(world: World) -> None:
+        await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
+        await world.until(lambda: len(world.nodes[1].place.members) == 2)
+        both = await told(world)
+        assert [number for number, _ in both] == [1, 2]
+        world.cut_off(2)
+        world.database.die(world.nodes[2].member.incarnation)
+        await world.until(lambda: len(world.holders()[1]) == 4)
+        assert list(world.nodes[1].place.members) == [1]
+        assert await told(world) == both
+        with monkeypatch.context() as patch:
+            patch.setattr(node_place, "LISTED_S", 0.0)
+            assert await told(world) == both[:1]
+        dead = world.nodes.pop(2)
+        engines = world.engines[2]
+        engines.database.down = engines.store.down = False
+        world.nodes[2] = dead
+        await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
+        await world.until(lambda: len(world.nodes[1].place.members) == 2)
+        assert await told(world) == both
+        await world.stop(2)
+        await world.until(lambda: len(world.nodes[1].place.members) == 1)
+        assert await told(world) == both[:1]
 
     run(story)
 

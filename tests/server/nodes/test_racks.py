@@ -12,10 +12,9 @@ from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.cluster.owners import behind
 from halfmoon.core.catalog.owners import OtherNode
 from halfmoon.server.measured_loop import MeasuredLoop
-from tests.server.asking import METADATA, NONE
+from tests.server.asking import DESCRIBE_CLUSTER, METADATA, NONE
 from tests.server.nodes.cluster import World, cluster
 
-DESCRIBE_CLUSTER = 60
 RACKS = ["east", "west", "east"]
 
 

@@ -138,7 +138,7 @@ def _describe(ctx: Context, topic: Any, operations: int) -> bytes:
 def _response(ctx: Context, request: Any, topics: Any) -> bytes:
     version = ctx.api_version
     core = ctx.core
-    others = [(other.node_id, *ctx.peer.address_of(other), other.rack) for other in core.owners.others()]
+    others = [(other.node_id, *ctx.peer.address_of(other), other.rack) for other in core.owners.listed()]
     operations = CLUSTER_BITS if request.include_cluster_authorized_operations else NOT_ASKED
     if ctx.rights is not None and operations != NOT_ASKED:
         may = ctx.allows("describe", "cluster", CLUSTER)

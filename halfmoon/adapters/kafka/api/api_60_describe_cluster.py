@@ -32,7 +32,7 @@ def handle(ctx: Context, request: Any) -> object:
     node_id = ctx.core.node_id
     owners = ctx.core.owners
     nodes = [(node_id, ctx.peer.host, ctx.peer.port, owners.rack)]
-    nodes += [(other.node_id, *ctx.peer.address_of(other), other.rack) for other in owners.others()]
+    nodes += [(other.node_id, *ctx.peer.address_of(other), other.rack) for other in owners.listed()]
     return DescribeClusterResponse(
         throttle_time_ms=0,
         error_code=0,
