@@ -269,7 +269,7 @@ class _RemoteFile:
         return self._here.count(1, first, last + 1) == last + 1 - first
 
     def fill(self, low: int, high: int) -> None:
-        """Have these bytes here. In a thread; raises OSError."""
+        """Have these bytes here. In a thread; raises OSError, also where they were dropped meanwhile."""
         if self.is_here(low, high):
             return
         with self._filling:
@@ -277,8 +277,12 @@ class _RemoteFile:
                 if not self._here[block]:
                     begin = block * BLOCK_BYTES
                     end = min(begin + BLOCK_BYTES, self._size)
+                    reached = begin
                     for at, data in self._read(begin, end):
                         write_all(self._file, [data], at)
+                        reached += len(data)
+                    if reached < end:  # what is not there would be read as zeroes
+                        raise OSError(f"{end - reached} bytes of a segment from {begin} on are gone: it has expired")
                     self._here[block] = 1
                     self.filled_s = time.monotonic()
 

@@ -143,8 +143,8 @@ class LogDatabase(Protocol):
         """Which of these are known, dead or not."""
         ...
 
-    async def dead_among(self, keys: Sequence[str]) -> set[str]:
-        """Which of these are known as dead, or condemned."""
+    async def condemned_among(self, keys: Sequence[str]) -> set[str]:
+        """Which of these are condemned: nobody has committed them, and nobody can."""
         ...
 
     async def forget_objects(self, keys: Sequence[str]) -> None:

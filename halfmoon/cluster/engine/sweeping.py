@@ -50,10 +50,10 @@ class Sweeper:
                 continue
             known = await self._database.known(old)
             await self._database.condemn([key for key in old if key not in known])
-            # Who has committed one in this moment has it. Those that are dead already could not be deleted before.
-            dead = sorted(await self._database.dead_among(old))
-            await self._store.delete(dead)
-            deleted += len(dead)
+            # Who has committed one in this moment has it. Those that were condemned before could not be deleted then.
+            condemned = sorted(await self._database.condemned_among(old))
+            await self._store.delete(condemned)
+            deleted += len(condemned)
         if deleted:
             log.info("event=leftovers_deleted count=%d", deleted)
         return deleted

@@ -159,8 +159,8 @@ class PostgresLogs:
     async def known(self, keys: Sequence[str]) -> set[str]:
         return {row[0] for row in await self._fetch(statements.KNOWN, list(keys))}
 
-    async def dead_among(self, keys: Sequence[str]) -> set[str]:
-        return {row[0] for row in await self._fetch(statements.DEAD_AMONG, list(keys))}
+    async def condemned_among(self, keys: Sequence[str]) -> set[str]:
+        return {row[0] for row in await self._fetch(statements.CONDEMNED_AMONG, list(keys))}
 
     async def forget_objects(self, keys: Sequence[str]) -> None:
         await self._fetch(statements.FORGET_OBJECTS, list(keys))

@@ -46,7 +46,9 @@ FRAMES: Final = """
 select start_position, end_position, crc, segment, '', 0, frames from wal
 where shard = $1 and start_position < $3 and end_position > $2 order by 1"""
 
-HOLD: Final = "select from shard where shard = $1 and epoch = $2 for share"
+HOLD: Final = "select from shard where shard = $1 and epoch = $2 for no key update"
+"""Two who change what the log of a shard consists of wait for each other: one that removes what another one has just
+put in its place would not see that."""
 LOCK_OBJECTS: Final = "select from object where key = any($1::text[]) order by key for update"
 """Two who remove the last two pieces of an object wait for each other: one of them sees that none is left."""
 
@@ -82,7 +84,7 @@ CONDEMN: Final = """
 insert into object (key, size, dead) select key, 0, clock_timestamp() from unnest($1::text[]) as w(key)
 on conflict do nothing"""
 KNOWN: Final = "select key from object where key = any($1::text[])"
-DEAD_AMONG: Final = "select key from object where key = any($1::text[]) and dead is not null"
+CONDEMNED_AMONG: Final = "select key from object where key = any($1::text[]) and dead is not null and size = 0"
 FORGET_OBJECTS: Final = "delete from object where key = any($1::text[]) and dead is not null"
 
 REGISTER: Final = """

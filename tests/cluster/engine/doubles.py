@@ -205,8 +205,9 @@ class MemoryDatabase:
     async def known(self, keys: Sequence[str]) -> set[str]:
         return set(keys) & set(self.objects)
 
-    async def dead_among(self, keys: Sequence[str]) -> set[str]:
-        return {key for key in keys if key in self.objects and self.objects[key].dead_s is not None}
+    async def condemned_among(self, keys: Sequence[str]) -> set[str]:
+        found = {key: self.objects[key] for key in keys if key in self.objects}
+        return {key for key, one in found.items() if one.dead_s is not None and not one.size}
 
     async def forget_objects(self, keys: Sequence[str]) -> None:
         for key in keys:

@@ -173,11 +173,55 @@ def test_objects_of_which_nothing_is_left_are_dead(run: Any) -> None:
         await asyncio.sleep(0.02)
         assert await database.dead_objects(0.01) == ["o/1"]
         assert await database.dead_objects(60) == []
+        await database.condemn(["o/1", "o/2", "o/3"])
+        assert await database.condemned_among(["o/1", "o/2", "o/3", "o/4"]) == {"o/3"}
         await database.forget_objects(["o/1", "o/2"])  # the second is not dead
         assert await database.known(["o/1", "o/2", "g/1"]) == {"o/2", "g/1"}
         assert [piece.key for piece in (await database.contents(3)).pieces] == ["o/2"]
 
     run(play)
+
+
+def test_who_drops_pieces_sees_those_that_are_just_being_exchanged() -> None:
+    """Else they would stay below the log's begin: the shard could not be opened any more."""
+    from halfmoon.cluster.postgres import statements
+    from halfmoon.cluster.postgres.connecting import Access
+    from halfmoon.cluster.postgres.logs import PostgresLogs
+    from halfmoon.cluster.postgres.schema import create
+
+    server = postgres()
+    waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+
+    async def run() -> None:
+        access = Access(await server.new_database())
+        await create(access, "a-cluster", 3, 3)
+        logs = await PostgresLogs.open(access)
+        mover, watching = await access.connect(), await access.connect()
+        try:
+            await owner(logs, 0)
+            commit, frames = rows(0, 1, 0, 10, 10)
+            await logs.commit_rows([commit], [frames])
+            exchange = mover.transaction()
+            await exchange.start()
+            assert await mover.fetchrow(statements.HOLD, 0, 1) is not None
+            await mover.execute(statements.REMOVE_ROWS, 0, [0], [10])
+            await mover.execute(statements.ADD_OBJECT, "g/1", 10)
+            await mover.execute(statements.ADD_PIECE, 0, 0, 10, 3, 0, "g/1", 0)
+            drop = asyncio.ensure_future(logs.drop(0, 1, 10))
+            async with asyncio.timeout(10):
+                while not await watching.fetchval(waiting):
+                    await asyncio.sleep(0.01)
+            await exchange.commit()
+            assert await drop
+            head, pieces, _ = await logs.contents(0)
+            check_whole(head, pieces)
+            assert [piece.start for piece in pieces] == [10]
+            assert await logs.dead_objects(0) == ["g/1"]
+        finally:
+            await asyncio.gather(mover.close(), watching.close())
+            await logs.close()
+
+    asyncio.run(run())
 
 
 def test_dropped_rows_are_gone(run: Any) -> None:

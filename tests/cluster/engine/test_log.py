@@ -318,6 +318,20 @@ def test_a_damaged_object_is_found(shard: OneShard) -> None:
     assert rows
 
 
+def test_what_expires_while_it_is_fetched_is_not_read_as_zeroes(shard: OneShard) -> None:
+    rows = filled(taken(shard, segment_bytes=16 << 20), 20, 1 << 20)
+    storage = shard.make(new_fs(), shard.settings(segment_bytes=16 << 20))
+    log: Any = storage.log
+    log.open()
+    log.resume(log.segments[-1].end, log.lease(1))
+    (position, length), _ = rows[2]
+    load = storage.reader.bring(position, position + length)
+    assert load is not None
+    log.backing.pieces.drop(log.segments[1].start)
+    with pytest.raises(OSError, match="gone"):
+        load()
+
+
 def test_what_is_forgotten_comes_back_when_it_is_read(shard: OneShard) -> None:
     storage = taken(shard, segment_bytes=1 << 20, hot_bytes=1)
     log: Any = storage.log

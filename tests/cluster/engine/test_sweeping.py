@@ -58,6 +58,21 @@ def test_leftovers_go_and_what_is_young_or_known_stays() -> None:
     play(run())
 
 
+def test_what_has_died_stays_as_long_as_it_is_to_also_where_it_is_old() -> None:
+    """Backups and a cluster that goes back to an earlier moment need it."""
+
+    async def run() -> None:
+        database, store = MemoryDatabase([Durability.OBJECT]), MemoryStore()
+        await committed(database, store, ["c/o/1", "c/o/2"])
+        await database.drop(0, 1, 10)
+        sweeper = Sweeper(database, store, "c/")
+        assert await sweeper.delete_leftovers(LATER) == 0
+        assert set(store.objects) == {"c/o/1", "c/o/2"}
+        assert await sweeper.delete_dead(7 * 24 * 3600) == 0
+
+    play(run())
+
+
 def test_a_commit_that_comes_after_all_finds_its_object_condemned_or_keeps_it() -> None:
     """Whoever is first decides."""
 
