@@ -96,6 +96,26 @@ def test_a_session_that_the_server_has_ended_unheard_is_made_anew(databases: Any
     asyncio.run(run())
 
 
+def test_a_lease_is_renewed_while_other_calls_have_all_connections_of_the_pool(databases: Any) -> None:
+    from halfmoon.cluster.postgres.connecting import POOL, Access
+    from halfmoon.cluster.postgres.logs import PostgresLogs
+    from halfmoon.cluster.postgres.schema import create
+
+    async def run() -> None:
+        dsn = await databases.new_database()
+        await create(Access(dsn), "a-cluster", 1, 0)
+        logs = await PostgresLogs.open(Access(dsn))
+        incarnation = await logs.register(1, "host", 7, "")
+        busy = [await logs._pool.acquire() for _ in range(POOL)]
+        async with asyncio.timeout(2.0):
+            assert await logs.renew(incarnation) == []
+        for each in busy:
+            await logs._pool.release(each)
+        await logs.close()
+
+    asyncio.run(run())
+
+
 def test_a_node_that_was_forgotten_has_the_lock_of_its_new_incarnation(databases: Any) -> None:
     from halfmoon.cluster.postgres.connecting import Access
     from halfmoon.cluster.postgres.logs import PostgresLogs

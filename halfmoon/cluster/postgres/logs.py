@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import asyncpg
@@ -188,22 +189,24 @@ class PostgresLogs:
                 await connection.close()
 
     async def renew(self, incarnation: int) -> Sequence[Head]:
-        rows = await self._fetch(statements.RENEW, incarnation, self._lease_s)
-        if not rows:
-            raise LeaseLostError(f"incarnation {incarnation} is not in the database any more")
-        return [_head(row) for row in await self._owned(incarnation)]
-
-    async def _owned(self, incarnation: int) -> list[Any]:
-        """Asked in the session that holds the lock, which shows that there is one: the server may have ended it, and
-        nobody here have heard of that, where the network was away."""
+        """Asked in the session that holds the lock. So it waits for no other call, and shows that there is a session:
+        the server may have ended it, and nobody here have heard of that, where the network was away."""
         if self._lock is not None:
+            ask = partial(self._lock.fetch, timeout=SESSION_S)
             try:
                 with translated():
-                    return list(await self._lock.fetch(statements.OWNED, incarnation, timeout=SESSION_S))
+                    await self._prolong(ask, incarnation)
+                    return [_head(row) for row in await ask(statements.OWNED, incarnation)]
             except DatabaseUnavailableError as error:
                 log.warning("event=session_lost error=%s", error)
+        await self._prolong(self._fetch, incarnation)
         await self._hold_lock(incarnation)
-        return await self._fetch(statements.OWNED, incarnation)
+        return [_head(row) for row in await self._fetch(statements.OWNED, incarnation)]
+
+    async def _prolong(self, ask: Callable[..., Awaitable[Any]], incarnation: int) -> None:
+        """Raises LeaseLostError."""
+        if not await ask(statements.RENEW, incarnation, self._lease_s):
+            raise LeaseLostError(f"incarnation {incarnation} is not in the database any more")
 
     async def nodes(self) -> Sequence[Node]:
         return [Node(*row) for row in await self._fetch(statements.NODES)]

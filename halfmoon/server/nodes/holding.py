@@ -12,7 +12,6 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from halfmoon.cluster.engine.committing import insist
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.pieces import BrokenLogError
 from halfmoon.cluster.engine.sharing import Move, in_turn
@@ -188,10 +187,22 @@ class HeldShards:
             return error
         self.open[shard] = head.epoch, begun_s
         if backing.head.restored:
-            await insist("begun_anew", lambda: self._engine.database.begun_anew(shard, backing.epoch))
-            logger.info("event=shard_begun_anew shard=%d epoch=%d", shard, head.epoch)
+            await self._begun_anew(shard, backing.epoch)
         logger.info("event=shard_opened shard=%d epoch=%d", shard, head.epoch)
         return None
+
+    async def _begun_anew(self, shard: int, epoch: int) -> None:
+        """What follows from a restore is done: nobody needs to do it again. A node that stops does not wait for the
+        database to say so."""
+        while not self._leaving:
+            try:
+                await self._engine.database.begun_anew(shard, epoch)
+            except DatabaseUnavailableError as error:
+                logger.info("event=tried_again what=begun_anew again_s=%g error=%s", FIRST_PAUSE_S, error)
+                await asyncio.sleep(FIRST_PAUSE_S)
+            else:
+                logger.info("event=shard_begun_anew shard=%d epoch=%d", shard, epoch)
+                return
 
     async def _close(self, shard: int) -> None:
         self._engine.closing(shard)

@@ -65,6 +65,7 @@ class SharedCatalogDriver:
         for until the store answers."""
         self._store = store
         self._insists = insists
+        self._stops = False
         self._shared = shared
         self._changes = changes
         self._on_applied = on_applied
@@ -77,6 +78,7 @@ class SharedCatalogDriver:
         """Tells the other processes of a new version; a change is over when they know it, or cannot be told soon."""
 
     async def stop(self) -> None:
+        self._stops = True
         async with self._turn:
             await self._run(self._store.close)
             await asyncio.to_thread(self._thread.shutdown)
@@ -169,7 +171,7 @@ class SharedCatalogDriver:
                 version = self._shared.version + 1
                 continue
             except CatalogUnavailableError as error:
-                if not self._insists:
+                if not self._insists or self._stops:
                     return None
                 logger.info("event=catalog_unavailable again_s=%g error=%s", pause_s, error)
             await asyncio.sleep(pause_s)

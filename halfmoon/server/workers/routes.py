@@ -15,6 +15,9 @@ from typing import Protocol
 from halfmoon.server import admin_socket
 
 MakeProtocol = Callable[[], asyncio.BaseProtocol]
+CONNECT_S = 3.0
+"""Where a network loses everything, TCP asks again at longer and longer intervals, and would do so long after it is
+well again."""
 
 
 class Routes(Protocol):
@@ -76,7 +79,8 @@ class TlsRoutes:
             raise OSError(f"nobody knows where node {process} is")
         host, port = address
         # The authority is the cluster's own, so that a certificate of it says enough, whatever name it has.
-        await self._loop.create_connection(make, host, port, ssl=self._connecting, server_hostname=host)
+        async with asyncio.timeout(CONNECT_S):
+            await self._loop.create_connection(make, host, port, ssl=self._connecting, server_hostname=host)
 
     async def listen(self, make: MakeProtocol) -> asyncio.Server:
         host, port = self._bind

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from halfmoon.cluster.backup.ports import EPOCHS
+from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.services.transactions.fencing import SKIPPED
@@ -63,6 +64,31 @@ def test_identities_that_may_have_been_given_out_since_are_not_given_out_again(t
             again = [await producer(world, name) for name in names]
             assert again == [(new_id, new_epoch + 1) for new_id, new_epoch in after]
             assert await world.read("t", 0) == [b"before", b"after"]
+
+    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+        runner.run(run())
+
+
+def test_a_node_can_be_stopped_while_it_cannot_say_so(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with stopped(World(tmp_path, FAST)) as world:
+            await world.start(1)
+            await world.shared_out()
+            await world.stop(1)
+            bring_back(world)
+            tried = asyncio.Event()
+
+            async def is_away(shard: int, epoch: int) -> bool:
+                tried.set()
+                raise DatabaseUnavailableError("no answer")
+
+            world.database.begun_anew = is_away  # type: ignore[method-assign]
+            await world.start(1)
+            await tried.wait()
+            await world.shared_out()
+            async with asyncio.timeout(10):
+                await world.stop(1)
+            assert any(shard.head.restored for shard in world.database.shards.values())
 
     with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
         runner.run(run())

@@ -34,7 +34,7 @@ SHARDS = 4
 class Process:
     """What one process has of the catalog."""
 
-    def __init__(self, path: Path, seed: int = 1) -> None:
+    def __init__(self, path: Path, seed: int = 1, *, insists: bool = False) -> None:
         settings = load_settings({}, {}, {})
         catalog = Catalog(settings)
         self.sections = Sections(catalog)
@@ -44,7 +44,7 @@ class Process:
         self.applied: list[set[int]] = []
         self.lost: list[Exception] = []
         self.driver = SharedCatalogDriver(
-            self.store, self.shared, self.changes, self.applied.append, self.lost.append
+            self.store, self.shared, self.changes, self.applied.append, self.lost.append, insists=insists
         )  # fmt: skip
         self.topics = TopicAdministration(
             catalog, self.changes, self.changes, HoldService(settings.hold), Live[Settings](settings),
@@ -329,6 +329,34 @@ def test_a_commit_that_nobody_has_heard_of(path: Path, made: bool) -> None:
         assert other.names() == (["t"] if made else [])
         await one.driver.stop()
         await other.driver.stop()
+
+    run(scenario)
+
+
+def test_a_process_stops_although_nobody_has_heard_of_its_last_commit(path: Path) -> None:
+    """Else it would wait for a database that is away as long as that is."""
+
+    async def scenario() -> None:
+        one = Process(path, insists=True)
+        asked = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def gone(*_: object) -> None:
+            raise CatalogUnavailableError("no answer")
+
+        def lost(_: object) -> None:
+            one.store.abandon()
+            one.store.begin = gone  # type: ignore[method-assign, assignment]
+            loop.call_soon_threadsafe(asked.set)
+            gone()
+
+        one.store.commit = lost  # type: ignore[method-assign, assignment]
+        change = asyncio.ensure_future(one.driver.change(lambda: one.topics.create_topic("t", 1)))
+        await asked.wait()
+        async with asyncio.timeout(20):
+            await one.driver.stop()
+        with pytest.raises(CatalogUnavailableError):
+            await change
 
     run(scenario)
 

@@ -17,6 +17,7 @@ from halfmoon.cluster.messages import CatalogChanged, Done
 from halfmoon.cluster.receiving import PROCESS, Inbox
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.server.measured_loop import MeasuredLoop
+from halfmoon.server.workers import routes as routes_module
 from halfmoon.server.workers.links import Links
 from halfmoon.server.workers.routes import TlsRoutes, contexts
 from halfmoon.testing.ports import free_ports
@@ -110,6 +111,21 @@ def test_a_node_that_comes_later_and_one_that_goes(run: Any) -> None:
         first.remove(1)
         assert _fault(await nodes.ask(0, 1, 7)) is Fault.NOT_LEADER_OR_FOLLOWER
         assert first.others() == {}
+
+    run(story)
+
+
+def test_one_that_does_not_answer_is_not_waited_for(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes_module, "CONNECT_S", 0.1)
+
+    async def story(nodes: Nodes) -> None:
+        with socket.create_server(("127.0.0.1", nodes.ports[1])):  # takes connections, and says nothing
+            pair = certified(nodes._folder, nodes.authority, "node-0")
+            loop = asyncio.get_running_loop()
+            routes = TlsRoutes(loop, ("127.0.0.1", nodes.ports[0]), nodes._address_of, *pair)
+            async with asyncio.timeout(5):
+                with pytest.raises(TimeoutError):  # an OSError
+                    await routes.connect(1, asyncio.Protocol)
 
     run(story)
 
