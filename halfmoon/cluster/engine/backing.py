@@ -106,6 +106,10 @@ class Backing:
         if self._committing is not None:
             self._committing.failed(error)
 
+    @property
+    def is_abandoned(self) -> bool:
+        return self._abandoned is not None
+
     # -- committing; in the loop -----------------------------------------------------------------------------------
 
     def wants(self, source: Source) -> None:

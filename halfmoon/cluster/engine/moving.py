@@ -66,11 +66,10 @@ class Mover:
         self.moved_bytes = 0
 
     async def turn(self, shards: Sequence[Owned]) -> bool:
-        """Do what is to be done first; whether there was something."""
+        """Do what is to be done first; whether something was done."""
         for choose in (self._rows, self._small, self._sealed):
             parts = choose(shards)
-            if parts:
-                await self._move(parts)
+            if parts and await self._move(parts):
                 return True
         return False
 
@@ -113,29 +112,22 @@ class Mover:
                 size += run.end - run.start
         return parts
 
-    async def _move(self, parts: Sequence[_Part]) -> None:
+    async def _move(self, parts: Sequence[_Part]) -> bool:
+        """Whether some of them are in an object now."""
+        read = await asyncio.to_thread(lambda: [(part, data) for part in parts if (data := _read(part)) is not None])
+        if not read:
+            return False
         key = self._make_key(naming.MERGED)
-        data, placed = await asyncio.to_thread(self._build, key, parts)
+        commits = [Commit(owned.shard, owned.epoch, (_whole(run, data),)) for (owned, run), data in read]
+        data, placed = await asyncio.to_thread(footer.build, self._node, key, commits, [[data] for _, data in read])
         await store_object(self._store, key, data)
-        for part, commit in zip(parts, placed, strict=True):
+        moved = False
+        for (part, _), commit in zip(read, placed, strict=True):
             if await self._exchange(part, commit.pieces, (key, len(data))):
                 part.owned.pieces.replace(part.run.old, commit.pieces)
                 self.moved_bytes += part.run.end - part.run.start
-
-    def _build(self, key: str, parts: Sequence[_Part]) -> tuple[bytes, list[Commit]]:
-        commits, frames = [], []
-        for owned, run in parts:
-            data = owned.bytes_of(run.start, run.end)
-            # What is put in the place of committed pieces is what was committed.
-            at = 0
-            for piece in run.old:
-                if crc32c(memoryview(data)[at : at + piece.size]) != piece.crc:
-                    raise OSError(f"shard {owned.shard}: the cache is damaged at {piece.start}")
-                at += piece.size
-            piece = Piece(run.start, run.end, crc32c(data), run.segment)
-            commits.append(Commit(owned.shard, owned.epoch, (piece,)))
-            frames.append([data])
-        return footer.build(self._node, key, commits, frames)
+                moved = True
+        return moved
 
     async def _exchange(self, part: _Part, new: Sequence[Piece], stored: tuple[str, int]) -> bool:
         """Whether the new pieces are in the log; also where nobody was told so."""
@@ -156,3 +148,25 @@ class Mover:
                 return True
             if refused or head.epoch != owned.epoch:
                 return False
+
+
+def _read(part: _Part) -> bytes | None:
+    """What the cache has of it; None where that is not what was committed, or is not there any more. In a thread. One
+    shard that has nothing to be moved holds up no other."""
+    owned, run = part
+    try:
+        data = owned.bytes_of(run.start, run.end)
+    except OSError as error:
+        log.warning("event=not_moved shard=%d error=%s", owned.shard, error)
+        return None
+    at = 0
+    for piece in run.old:
+        if crc32c(memoryview(data)[at : at + piece.size]) != piece.crc:
+            log.error("event=not_moved shard=%d error=%s", owned.shard, f"the cache is damaged at {piece.start}")
+            return None
+        at += piece.size
+    return data
+
+
+def _whole(run: Run, data: bytes) -> Piece:
+    return Piece(run.start, run.end, crc32c(data), run.segment)

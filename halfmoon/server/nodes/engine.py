@@ -161,7 +161,7 @@ class Engine:
     # -- again and again -------------------------------------------------------------------------------------------
 
     async def _move(self) -> None:
-        while await self._mover.turn(self.logs()):
+        while await self._mover.turn([log for log in self.logs() if not log.backing.is_abandoned]):
             pass
 
     async def _measure_rows(self) -> None:

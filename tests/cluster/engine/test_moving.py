@@ -199,16 +199,55 @@ def test_whoever_has_lost_the_shard_exchanges_nothing(seed: int) -> None:
     play(run())
 
 
-def test_a_damaged_cache_is_not_stored() -> None:
+@pytest.mark.parametrize("damaged", [True, False])
+def test_a_damaged_cache_is_not_stored_and_holds_up_no_other_shard(
+    damaged: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor does one that has expired meanwhile."""
+
     async def run() -> None:
-        world = World(1, [Durability.FAST])
+        world = World(1, [Durability.FAST] * 2)
         await world.take()
-        (shard,) = world.shards
+        shard, other = world.shards
         for _ in range(30):
             await world.write(shard, 50)
-        shard.data = shard.data[:77] + b"?" + shard.data[78:]
-        with pytest.raises(OSError, match="damaged"):
-            await world.mover().turn(world.shards)
+        if damaged:
+            shard.data = shard.data[:77] + b"?" + shard.data[78:]
+        else:
+
+            def gone(start: int, end: int) -> bytes:
+                raise OSError("not here any more")
+
+            monkeypatch.setattr(shard, "bytes_of", gone)
+        mover = world.mover()
+        assert not await mover.turn(world.shards)
         assert not world.store.objects
+        assert ("damaged" if damaged else "not here") in caplog.text
+        for _ in range(30):
+            await world.write(other, 50)
+        assert await mover.turn(world.shards)
+        assert not await mover.turn(world.shards)
+        assert len(other.pieces) == 1
+        assert len(shard.pieces) == 30
+
+    play(run())
+
+
+def test_a_shard_whose_pieces_the_database_does_not_have_does_not_keep_the_mover_busy() -> None:
+    """It has lost commits."""
+
+    async def run() -> None:
+        world = World(1, [Durability.FAST, Durability.OBJECT])
+        await world.take()
+        shard, other = world.shards
+        for _ in range(30):
+            await world.write(shard, 50)
+        for _ in range(8):
+            await world.write(other, 900)
+        assert await world.database.drop(0, shard.epoch, len(shard.data))
+        mover = world.mover()
+        assert await mover.turn(world.shards)
+        assert len(other.pieces) == 2
+        assert not await mover.turn(world.shards)
 
     play(run())
