@@ -12,8 +12,8 @@ from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.durability import REPLICATION_FACTOR
 
 
-def _nobody(_shard: int) -> int:
-    return -1
+def _nobody(_shard: int) -> tuple[int, int]:
+    return -1, 0
 
 
 class ShardOwners:
@@ -26,21 +26,22 @@ class ShardOwners:
         owners: Sequence[int],
         me: int,
         layout: Layout,
-        stand_in: Callable[[int], int] = _nobody,
-        just_died: Callable[[], Sequence[OtherNode]] = tuple,
+        last_owner: Callable[[int], tuple[int, int]] = _nobody,
+        just_gone: Callable[[], Sequence[OtherNode]] = tuple,
         has_replicas: bool = False,
     ) -> None:
         """`nodes`: the processes that are known, this one among them, by their numbers, and `owners`: by shard, which
         process has it (−1: nobody knows); both as they are at each moment. `me`: the number of this one.
-        `stand_in`: which process clients are to ask for a shard that none of them has now; −1: none.
-        `just_died`: nodes that clients are told of although they are not here any more."""
+        `last_owner`: the id of the node that had a shard which none of them has now, and how many epochs ago; −1: that
+        was long ago.
+        `just_gone`: nodes that clients are told of although they are not here any more."""
         self._shared = shared
         self._nodes = nodes
         self._owners = owners
         self._number = me
         self._layout = layout
-        self._stand_in = stand_in
-        self._just_died = just_died
+        self._last_owner = last_owner
+        self._just_gone = just_gone
         self.has_replicas = has_replicas
         self._seen: tuple[OtherNode, ...] = ()
         self._behind: dict[tuple[int, int], tuple[int, ...]] = {}
@@ -63,23 +64,21 @@ class ShardOwners:
         node = self._nodes.get(self._owners[shard])
         return -1 if node is None else node.node_id
 
-    def _shown(self, shard: int) -> int:
-        """Whom clients are to ask. While a shard goes from one node to another it is one that refuses as who does not
-        lead the partition, and they ask again. Some that hear of a partition without a leader ask no more for minutes
-        (librdkafka's ListOffsets)."""
-        found = self._node_of(shard)
-        if found < 0:
-            node = self._nodes.get(self._stand_in(shard))
-            return -1 if node is None else node.node_id
-        return found
+    def _leader(self, shard: int) -> Leader:
+        """As clients are told it. While a shard goes from one node to another it is still who had it: an epoch
+        has one leader, whichever node is asked. librdkafka 2.16, which hears of one and of another again at once, may
+        stay with the wrong one for ever. Nor is it nobody: some that hear of a partition without a leader ask no more
+        for minutes (librdkafka's ListOffsets)."""
+        node, ago, epoch = self._node_of(shard), 0, self._shared.epochs.get(shard)
+        if node < 0:
+            node, ago = self._last_owner(shard)
+        return Leader(node, -1 if epoch is None else epoch - ago)
 
     def epoch_of(self, partition: Partition) -> int:
         return self._shared.epochs.get(self.shard_of(partition), -1)
 
     def leaders_of(self, topic: Topic) -> Sequence[Leader]:
-        epochs, node_of = self._shared.epochs, self._shown
-        placed = self._shared.placements[topic.number]
-        leaders = [Leader(node_of(shard), epochs.get(shard, -1)) for shard in placed]
+        leaders = [self._leader(shard) for shard in self._shared.placements[topic.number]]
         more = self._more(topic)
         if more <= 0:
             return leaders
@@ -118,7 +117,7 @@ class ShardOwners:
         return [node for number, node in self._nodes.items() if number != self._number]
 
     def listed(self) -> Sequence[OtherNode]:
-        return [*self.others(), *self._just_died()]
+        return [*self.others(), *self._just_gone()]
 
 
 def behind(nodes: Sequence[OtherNode], leader: int, more: int) -> tuple[int, ...]:

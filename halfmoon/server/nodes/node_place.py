@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -40,11 +40,9 @@ if TYPE_CHECKING:
     from halfmoon.server.workers.routes import Routes
 
 TAKEOVER_S = 10.0
-"""A node that dies is followed within 5 s (docs/cluster.md); with this, also where machines are slow."""
-LISTED_S = 9.0
-"""A node that died is told to clients as a broker for so long, like one of Kafka's until its session is over
-(broker.session.timeout.ms): most are started again by then. A client that hears that a broker is gone ends what it has
-of it, and librdkafka may stop for ever at that (its issue 5476)."""
+"""So long clients are told of a node that is gone as the leader of what it had and nobody has taken yet, and as a
+broker; Kafka tells of one until its session is over (broker.session.timeout.ms, 9 s). Decision 0176. One that dies is
+followed within 5 s (docs/cluster.md); with this, also where machines are slow."""
 CACHE, OWN = "cache", "own"
 """Folders in the data directory: of the shards, and of the node's own."""
 
@@ -59,6 +57,13 @@ class Doors(msgspec.Struct):
 
 
 _doors = msgspec.json.Decoder(Doors)
+
+
+class _Gone(NamedTuple):
+    node: OtherNode
+    since_s: float
+    """By the monotonic clock."""
+    in_order: bool
 
 
 class NodePlace:
@@ -84,6 +89,7 @@ class NodePlace:
         self.begins_with: Sequence[int] = [layout.shards]
         self.owners = [-1] * layout.shards
         self._last_owners = [-1] * layout.shards
+        self._owners_before = [-1] * layout.shards
         self._without_s = dict.fromkeys(range(layout.shards), time.monotonic())
         """Shard that no living node has, as far as is known → since when."""
         self.open_store = open_store
@@ -95,8 +101,7 @@ class NodePlace:
         self._rocketmq: dict[int, tuple[str, int]] = {}
         """By shard."""
         self._of_node: dict[int, OtherNode] = {}
-        self._died: dict[int, tuple[OtherNode, float]] = {}
-        """And since when, by the monotonic clock."""
+        self._gone: dict[int, _Gone] = {}
         self._backings: dict[int, Backing] = {}
         self._memory = read_memory(settings, layout.shards, 1)
         self.confirming: Confirming | None = None
@@ -140,19 +145,14 @@ class NodePlace:
         # Its last start counts: rows of earlier ones stay for a while.
         left = {number for number, node in {node.number: node for node in found}.items() if node.draining}
         for number in [number for number in self._of_node if number not in alive and number != self.me]:
-            if number not in left:
-                self._died[number] = self._of_node[number], time.monotonic()
+            self._gone[number] = _Gone(self._of_node[number], time.monotonic(), number in left)
             self._forget(number)
         for number, node in alive.items():
             self._links[number] = node.host, node.port
             self._know(number, _doors.decode(node.doors), node.rack)
 
-    def just_died(self) -> Sequence[OtherNode]:
-        now_s = time.monotonic()
-        return [node for node, died_s in self._died.values() if now_s < died_s + LISTED_S]
-
     def _know(self, number: int, doors: Doors, rack: str) -> None:
-        self._died.pop(number, None)
+        self._gone.pop(number, None)
         for name, address in doors.kafka.items():
             self._kafka.setdefault(name, {})[number] = address
         if doors.rocketmq is not None:
@@ -172,20 +172,31 @@ class NodePlace:
                 self._has_owner(shard)
 
     def started(self, shard: int, node: int) -> None:
-        if node >= 0:
-            self._last_owners[shard] = node
+        if node >= 0 and node != self._last_owners[shard]:
+            self._owners_before[shard], self._last_owners[shard] = self._last_owners[shard], node
         self.owners[shard] = node
         self._has_owner(shard)
 
     moved = started
 
-    def stand_in(self, shard: int) -> int:
-        """The same for all nodes, as far as they know the same: clients that hear of one leader here, and of another
-        one there, go back and forth."""
-        if time.monotonic() >= self._without_s.get(shard, -TAKEOVER_S) + TAKEOVER_S:
-            return -1
-        last = self._last_owners[shard]
-        return last if last in self._of_node else min(self._of_node)
+    def last_owner(self, shard: int) -> tuple[int, int]:
+        since_s = self._without_s.get(shard)
+        if since_s is not None and time.monotonic() < since_s + TAKEOVER_S:
+            # The last one may have come a moment ago, and not be known here yet.
+            for ago, node in enumerate((self._last_owners[shard], self._owners_before[shard])):
+                if node in self._of_node or node in self._gone:
+                    return node, ago
+        return -1, 0
+
+    def just_gone(self) -> Sequence[OtherNode]:
+        """One that left in good order only if it is named as a leader yet."""
+        named = {self.last_owner(shard)[0] for shard in self._without_s}
+        died_s = time.monotonic() - TAKEOVER_S
+        return [
+            gone.node
+            for number, gone in self._gone.items()
+            if number in named or (gone.since_s > died_s and not gone.in_order)
+        ]
 
     def _has_owner(self, shard: int) -> None:
         """Or has none: something has changed."""

@@ -114,8 +114,8 @@ class OpenShards:
             place.owners,
             place.me,
             place.layout,
-            place.stand_in,
-            place.just_died,
+            place.last_owner,
+            place.just_gone,
             place.is_cluster,
         )
         self.wanted = WantedTopics(place.shards)

@@ -114,13 +114,13 @@ class Place(Protocol):
         """It was opened here, or closed here, and this process has it now (−1: nobody knows)."""
         ...
 
-    def just_died(self) -> Sequence[OtherNode]:
+    def just_gone(self) -> Sequence[OtherNode]:
         """Processes that are no members any more, and are still told to clients as brokers."""
         ...
 
-    def stand_in(self, shard: int) -> int:
-        """Of a shard that no process has which is known: whom clients are to ask until one has it. −1: none, since it
-        takes too long."""
+    def last_owner(self, shard: int) -> tuple[int, int]:
+        """Of a shard that no process has which is known here: the node id of who had it, and how many epochs ago. −1:
+        none, since it takes too long."""
         ...
 
     def open_store(self) -> CatalogStore:

@@ -55,11 +55,11 @@ class WorkerPlace:
     def moved(self, shard: int, process: int) -> None:
         self.owners[shard] = process
 
-    def just_died(self) -> Sequence[OtherNode]:
+    def just_gone(self) -> Sequence[OtherNode]:
         return ()
 
-    def stand_in(self, shard: int) -> int:
-        return -1
+    def last_owner(self, shard: int) -> tuple[int, int]:
+        return -1, 0
 
     def open_store(self) -> SqliteStore:
         return SqliteStore(self._plan.path / CATALOG)
