@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
@@ -31,13 +31,19 @@ class OpenShards(Protocol):
     """Of this node."""
 
     @property
-    def open(self) -> Mapping[int, tuple[int, float]]:
-        """Shard → the epoch in which it is open here, and since when, by the loop's clock."""
+    def served(self) -> Mapping[int, tuple[int, float]]:
+        """Shard → the epoch in which questions about it may have been answered here, and since when, by the loop's
+        clock: from before it is opened until it is closed, and whose it was then is known."""
+        ...
+
+    @property
+    def leaving(self) -> Set[int]:
+        """Those of them that are being handed over: whether they were is not known yet."""
         ...
 
     @property
     def losses(self) -> int:
-        """So many were found to be another node's. One that was handed over was this node's until then."""
+        """So many were found to be another node's, or may be. One that was handed over was this node's until then."""
         ...
 
 
@@ -82,12 +88,17 @@ class Confirming:
                     await asyncio.sleep(AGAIN_S)
                     continue
                 # One that was opened meanwhile was taken meanwhile, too.
-                certain = all(
-                    epochs.get(shard) == epoch or since_s > begun_s
-                    for shard, (epoch, since_s) in self._shards.open.items()
-                )
+                others = {
+                    shard
+                    for shard, (epoch, since_s) in self._shards.served.items()
+                    if epochs.get(shard) != epoch and since_s <= begun_s
+                }
+                if others and others <= self._shards.leaving:  # or is it the one that it was handed over to?
+                    late = [one for one in waiting if begun_s - one.since_s > LIMIT_S]
+                    self._waiting = [one for one in waiting if one not in late] + self._waiting
+                    waiting = late
                 for one in waiting:
-                    _tell(one.told, certain and one.losses == self._shards.losses)
+                    _tell(one.told, not others and one.losses == self._shards.losses)
                 await asyncio.sleep(APART_S)
         finally:
             self._task = None

@@ -35,7 +35,6 @@ OPENING: Final = 8
 LEAVING: Final = 4
 """So many are given away at once by a node that stops."""
 EXPECTED: Final = (StartError, BrokenLogError, DatabaseUnavailableError, CatalogUnavailableError, OSError)
-_CLOSED: Final = (None, 0.0)
 
 
 class Process(Protocol):
@@ -64,10 +63,13 @@ class HeldShards:
         self._engine = engine
         self._place = place
         self._wanted: dict[int, Head] = {}
-        self.open: dict[int, tuple[int, float]] = {}
-        """Shard → the epoch in which it is open, and since when, by the loop's clock."""
+        self.open: dict[int, int] = {}
+        """Shard → the epoch in which it is open."""
+        self.served: dict[int, tuple[int, float]] = {}
+        self.leaving: set[int] = set()
+        """Both as of confirming.OpenShards."""
         self.losses = 0
-        """So many were found to be another node's."""
+        """So many were found to be another node's, or may be."""
         self._tried: dict[int, int] = {}
         """Shard → the last epoch in which it was opened, or this was begun: nobody may do so twice."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -107,17 +109,27 @@ class HeldShards:
         shard = move.head.shard
         if not self.member.stores:  # what is on its way to the store would be waited for
             self._engine.abandon(shard, LeaseLostError(f"shard {shard} goes to a node that reaches the object store"))
-        await self._shut(shard)
-        epoch = self.member.epoch_of(shard)  # while it was being opened it may have been taken again, or lost
-        if epoch is None:
-            return False
-        given = await self._engine.database.hand_over(shard, epoch, move.to)
+        self.leaving.add(shard)
+        given = None
+        try:
+            await self._shut(shard)
+            epoch = self.member.epoch_of(shard)  # while it was being opened it may have been taken again, or lost
+            if epoch is not None:
+                given = await self._engine.database.hand_over(shard, epoch, move.to)
+        finally:
+            self.leaving.discard(shard)
+            self._not_served(shard, was_ours=given is not None)
         if given is None:
             return False
         self.member.given(shard)
         self._on_given(shard, move.to)
         logger.info("event=shard_given shard=%d epoch=%d to=%d", shard, given.epoch, move.to)
         return True
+
+    def _not_served(self, shard: int, *, was_ours: bool) -> None:
+        """It is closed. `was_ours`: until then, for certain."""
+        if self.served.pop(shard, None) is not None and not was_ours:
+            self.losses += 1
 
     # -- bringing about ----------------------------------------------------------------------------------------------
 
@@ -143,7 +155,7 @@ class HeldShards:
     async def _bring_about(self, shard: int) -> None:
         pause_s = FIRST_PAUSE_S
         while True:
-            wanted, (epoch, _) = self._wanted.get(shard), self.open.get(shard, _CLOSED)
+            wanted, epoch = self._wanted.get(shard), self.open.get(shard)
             if (None if wanted is None else wanted.epoch) == epoch:
                 self.problems.pop(shard, None)
                 return
@@ -163,7 +175,6 @@ class HeldShards:
     async def _open_now(self, head: Head) -> Exception | None:
         """What has gone wrong."""
         shard = head.shard
-        begun_s = asyncio.get_running_loop().time()
         backing = None
         try:
             if self._tried.get(shard, 0) >= head.epoch:
@@ -178,14 +189,16 @@ class HeldShards:
             backing = await self._engine.open(head)
             self._place.takes(backing)
             self._tried[shard] = head.epoch
+            self.served[shard] = head.epoch, asyncio.get_running_loop().time()
             await self._process.open_shard(shard)
         except Exception as error:
+            self._not_served(shard, was_ours=False)
             if backing is not None:
                 self._engine.closed(shard)
             if not isinstance(error, EXPECTED):
                 logger.exception("event=shard_not_opened shard=%d", shard)
             return error
-        self.open[shard] = head.epoch, begun_s
+        self.open[shard] = head.epoch
         if backing.head.restored:
             await self._begun_anew(shard, backing.epoch)
         logger.info("event=shard_opened shard=%d epoch=%d", shard, head.epoch)
@@ -209,6 +222,8 @@ class HeldShards:
         await self._process.close_shard(shard)
         self._engine.closed(shard)
         del self.open[shard]
+        if shard not in self.leaving:
+            self._not_served(shard, was_ours=False)
         logger.info("event=shard_closed shard=%d", shard)
 
     # -- the end -----------------------------------------------------------------------------------------------------

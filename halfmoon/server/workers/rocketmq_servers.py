@@ -13,6 +13,7 @@ from halfmoon.adapters.rocketmq.server import Server
 from halfmoon.adapters.rocketmq.shards import Shards
 from halfmoon.cluster.placement import Layout, id_beginning_in
 from halfmoon.schema.durability import DURABILITY, OBJECT
+from halfmoon.server.workers.confirmed import confirmed
 from halfmoon.server.workers.deletions import Deletions
 from halfmoon.server.workers.rocketmq_answers import rocketmq_answers
 from halfmoon.server.workers.rocketmq_asking import RocketmqGroups, RocketmqMessages, RocketmqProducers
@@ -83,7 +84,8 @@ class RocketmqServers:
 
     def answers(self, shard: int) -> Mapping[type[Question], Callable[..., None]]:
         """What a shard answers the others."""
-        return rocketmq_answers(self._shards.nodes[shard].kernel, self._coordinating(self.of[shard].node))
+        made = rocketmq_answers(self._shards.nodes[shard].kernel, self._coordinating(self.of[shard].node))
+        return confirmed(self._place.confirm, made)
 
     async def start(self) -> None:
         """Raises OSError."""

@@ -43,6 +43,7 @@ from halfmoon.server.workers.asking_all import message_answers
 from halfmoon.server.workers.audit_lines import AuditLines
 from halfmoon.server.workers.catalog import SharedCatalogDriver
 from halfmoon.server.workers.catalog_news import CatalogNews
+from halfmoon.server.workers.confirmed import confirmed
 from halfmoon.server.workers.deletions import deletion_answers
 from halfmoon.server.workers.doors import Doors
 from halfmoon.server.workers.entries import entries_answers
@@ -226,8 +227,9 @@ class Worker:
         node, soon = self.shards.nodes[number], asyncio.get_running_loop().call_soon
         self._shares.add(node)
         self._inboxes[number] = Inbox(
-            share_answers(node), transactions.answers(node), message_answers(node, self._rights, in_thread),
-            entries_answers(node), deletion_answers(node, self.news.catch_up), hearing_answers(node, in_thread, soon),
+            confirmed(self.place.confirm, share_answers(node)), transactions.answers(node), entries_answers(node),
+            message_answers(node, self._rights, in_thread), deletion_answers(node, self.news.catch_up),
+            hearing_answers(node, in_thread, soon),
         )  # fmt: skip
 
     async def open_shard(self, number: int) -> None:

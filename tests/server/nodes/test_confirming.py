@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 
+import pytest
+
 from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.server.nodes.confirming import LIMIT_S, Confirming
 from tests.cluster.engine.doubles import MemoryDatabase, unsure_database
@@ -18,7 +20,8 @@ class Asking:
         self.world = MemoryDatabase([Durability.FAST] * 2)
         self.database = unsure_database(self.world, random.Random(1))
         self.database.pause_s = lambda: 0.1
-        self.open: dict[int, tuple[int, float]] = {}
+        self.served: dict[int, tuple[int, float]] = {}
+        self.leaving: set[int] = set()
         self.losses = 0
         self.confirming = Confirming(self.database, self)
         self.me = 0
@@ -27,7 +30,7 @@ class Asking:
         self.me = await self.world.register(1, "host", 1, "")
         head = await self.world.take(0, self.world.shards[0].head.epoch, self.me)
         assert head is not None
-        self.open[0] = head.epoch, asyncio.get_running_loop().time()
+        self.served[0] = head.epoch, asyncio.get_running_loop().time()
 
     async def ask(self) -> bool:
         certain: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -53,7 +56,7 @@ def test_a_look_that_was_under_way_when_the_request_came_says_nothing() -> None:
         await asyncio.sleep(0.15)  # the first look has been answered, and the answer is on its way
         await asking.world.leave(asking.me)
         other = await asking.world.register(2, "host", 2, "")
-        assert await asking.world.take(0, asking.open[0][0], other) is not None
+        assert await asking.world.take(0, asking.served[0][0], other) is not None
         second = asyncio.ensure_future(asking.ask())
         assert await first
         assert not await second
@@ -91,6 +94,31 @@ def test_without_the_database_nobody_is_certain_and_nobody_waits_for_ever() -> N
     play(story())
 
 
+@pytest.mark.parametrize(("end", "certain"), [("given", True), ("lost", False), ("never", False)])
+def test_while_a_shard_is_handed_over_nobody_is_told_before_that_is_known(end: str, certain: bool) -> None:
+    """The epoch alone does not say whether this node has given it away, or another one has taken it before."""
+
+    async def story() -> None:
+        asking = Asking()
+        await asking.take()
+        other = await asking.world.register(2, "host", 2, "")
+        asking.leaving.add(0)
+        assert await asking.world.hand_over(0, asking.served[0][0], other) is not None
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        asked = asyncio.ensure_future(asking.ask())
+        await asyncio.sleep(1)
+        assert not asked.done()
+        if end != "never":
+            asking.leaving.clear()
+            del asking.served[0]
+            asking.losses += end == "lost"
+        assert await asked is certain
+        assert (loop.time() - begun_s > LIMIT_S) is (end == "never")
+
+    play(story())
+
+
 def test_what_was_lost_meanwhile_may_have_been_lost_before() -> None:
     async def story() -> None:
         asking = Asking()
@@ -98,7 +126,7 @@ def test_what_was_lost_meanwhile_may_have_been_lost_before() -> None:
         asked = asyncio.ensure_future(asking.ask())
         await asyncio.sleep(0)
         asking.losses += 1
-        del asking.open[0]
+        del asking.served[0]
         assert not await asked
         assert await asking.ask()
 

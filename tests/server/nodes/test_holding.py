@@ -88,6 +88,59 @@ def test_a_shard_is_closed_before_it_is_given_also_right_after_it_was_opened() -
     asyncio.run(story())
 
 
+def test_a_shard_counts_as_this_nodes_from_before_it_is_opened_until_it_is_known_whose_it_is() -> None:
+    """Whoever asks while it is opened, closed or handed over may have been answered with what it has."""
+
+    async def story() -> None:
+        rig, head = Rig(), Head(SHARD, Durability.FAST, 5, ME, 0)
+        seen: list[tuple[str, list[int], set[int], int]] = []
+
+        def watched(what: str, call: Any) -> Any:
+            async def watch(*given: Any) -> Any:
+                seen.append((what, list(rig.held.served), set(rig.held.leaving), rig.held.losses))
+                return await call(*given)
+
+            return watch
+
+        rig.open_shard = watched("open", rig.open_shard)  # type: ignore[method-assign]
+        rig.close_shard = watched("close", rig.close_shard)  # type: ignore[method-assign]
+        rig.hand_over = watched("hand over", rig.hand_over)  # type: ignore[method-assign]
+        rig.held.taken(head)
+        while SHARD not in rig.held.open:
+            await asyncio.sleep(0)
+        await rig.held.give(Move(head, OTHER))
+        assert seen == [
+            ("open", [SHARD], set(), 0), ("close", [SHARD], {SHARD}, 0), ("hand over", [SHARD], {SHARD}, 0)
+        ]  # fmt: skip
+        assert (rig.held.served, rig.held.leaving, rig.held.losses) == ({}, set(), 0)
+
+    asyncio.run(story())
+
+
+def test_a_shard_that_could_not_be_given_or_opened_counts_as_lost() -> None:
+    async def story() -> None:
+        rig, head = Rig(), Head(SHARD, Durability.FAST, 5, ME, 0)
+        rig.held.taken(head)
+        while SHARD not in rig.held.open:
+            await asyncio.sleep(0)
+        rig.gone = True
+        assert not await rig.held._hand_over(Move(head, OTHER))
+        assert (rig.held.served, rig.held.leaving, rig.held.losses) == ({}, set(), 1)
+        rig = Rig()
+
+        async def fails(number: int) -> None:
+            raise OSError("no")
+
+        rig.open_shard = fails  # type: ignore[method-assign]
+        rig.held.taken(head)
+        while SHARD not in rig.held.problems:
+            await asyncio.sleep(0)
+        assert (rig.held.served, rig.held.losses) == ({}, 1)
+        await rig.held.close()
+
+    asyncio.run(story())
+
+
 def test_a_node_that_stops_may_be_giving_a_shard_away_already() -> None:
     async def story() -> None:
         rig, head = Rig(), Head(SHARD, Durability.FAST, 5, ME, 0)
@@ -154,7 +207,7 @@ def test_a_shard_that_was_taken_again_and_could_not_be_given_is_opened() -> None
         rig.gone = True
         await give_while_it_is_opened_again(rig)
         await rig.held.settled(SHARD)
-        assert rig.held.open[SHARD][0] == rig.epoch == 7
+        assert rig.held.open[SHARD] == rig.epoch == 7
         assert rig.done == ["open", "close", "open", "close", "open"]
 
     asyncio.run(story())

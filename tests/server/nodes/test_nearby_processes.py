@@ -93,9 +93,9 @@ class Reading:
 def read_in_racks(cluster: ClusterProcesses, topic: str, writing: Writing) -> None:
     """New consumers of all racks read what is acknowledged by now, in order, and from the node in their rack.
 
-    They do not live on while nodes go: one of librdkafka (2.16) hung in 3 of 11 runs, as in its issue 5476: a broker left
-    its metadata while it asked that one for the end of an epoch. Since then a node that died stays in it for a while,
-    but not one that was stopped in order.
+    They do not live on while nodes go: one of librdkafka (2.16) hung in 3 of 11 runs, as in its issue 5476: a broker
+    left its metadata while it asked that one for the end of an epoch. Since then a node that died stays in it for a
+    while, but not one that was stopped in order.
     """
     expected = [list(one) for one in writing.acknowledged]
     readers = {node: Reading(cluster.bootstrap, topic, rack) for node, rack in RACKS.items()}
