@@ -106,6 +106,11 @@ class Fault(Enum):
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = "whoever has not authenticated gets no token"
 
 
+def fault_named(name: str, otherwise: Fault = Fault.UNKNOWN_SERVER_ERROR) -> Fault:
+    """The fault that another process names. It may be of a newer version, and have faults that nobody knows here."""
+    return Fault.__members__.get(name, otherwise)
+
+
 class HalfmoonError(Exception):
     """Base of everything this package raises on purpose."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from halfmoon.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, fault_named
 
 
 class Question(msgspec.Struct, array_like=True, frozen=True, tag=True):
@@ -124,7 +124,7 @@ class Refusal(Answer, frozen=True, tag="refusal"):
 
 
 def error_of(refusal: Refusal) -> BrokerError:
-    return BrokerError(Fault[refusal.fault], refusal.message)
+    return BrokerError(fault_named(refusal.fault), refusal.message)
 
 
 def refusal_of(error: BrokerError) -> Refusal:

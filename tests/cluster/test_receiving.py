@@ -52,3 +52,9 @@ def test_who_does_not_say_who_it_is_and_what_is_no_question_is_not_answered() ->
         asking.ask(b"\xc1")
     assert asking.ask(encode_question(PROCESS, Hello(7)), "b") == Done()
     assert asking.ask(["a question that there will be", 1], "b").fault is Fault.UNSUPPORTED_VERSION
+
+
+def test_a_fault_that_the_next_version_will_have_is_an_error_all_the_same() -> None:
+    answer = Codec().answer(msgspec.msgpack.encode(["refusal", "A_FAULT_THAT_THERE_WILL_BE", "it cannot be"]))
+    assert isinstance(answer, BrokerError)
+    assert (answer.fault, answer.message) == (Fault.UNKNOWN_SERVER_ERROR, "it cannot be")

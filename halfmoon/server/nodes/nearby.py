@@ -23,7 +23,7 @@ from halfmoon.cluster.engine.pieces import Piece
 from halfmoon.cluster.engine.placed import PieceGoneError, Place
 from halfmoon.cluster.reading_messages import AskPlaces, CannotRead, LookNow, Placed, PlacesFound
 from halfmoon.core.transactions.aborted import Aborted
-from halfmoon.errors import Fault
+from halfmoon.errors import Fault, fault_named
 from halfmoon.server.workers.tasks import resolve, soon
 
 if TYPE_CHECKING:
@@ -355,7 +355,6 @@ def _copied(batch: memoryview, take: Callable[[int], memoryview]) -> memoryview:
 
 
 def _found(placed: Placed, batches: Sequence[memoryview]) -> NearFound:
-    # A leader of a newer version may have faults that nobody knows here.
-    fault = Fault.__members__.get(placed.fault, Fault.NOT_LEADER_OR_FOLLOWER) if placed.fault else None
+    fault = fault_named(placed.fault, Fault.NOT_LEADER_OR_FOLLOWER) if placed.fault else None
     ends = placed.high_watermark, placed.stable_offset, placed.start_offset
     return NearFound(fault, *ends, placed.diverging, batches, [Aborted(*each) for each in placed.aborted])

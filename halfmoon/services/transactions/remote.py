@@ -27,7 +27,7 @@ from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clock import Clock
 from halfmoon.core.records.batch_header import BatchHeader
 from halfmoon.core.timers import Timers
-from halfmoon.errors import AsksFirstError, BrokerError, Fault
+from halfmoon.errors import AsksFirstError, BrokerError, Fault, fault_named
 from halfmoon.schema import control
 from halfmoon.services.transactions import rules
 from halfmoon.services.transactions.doubts import Doubts, unanswered
@@ -208,7 +208,7 @@ class RemoteTransactions:
         else:
             for number, fault in answer.refused:
                 note = question.notes[number]
-                question.errors[note.target] = _refusal(Fault[fault], question.producer_id, note.what)
+                question.errors[note.target] = _refusal(fault_named(fault), question.producer_id, note.what)
         for note in question.notes:
             note.question = None
             key = question.producer_id, note.target

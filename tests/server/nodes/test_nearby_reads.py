@@ -40,7 +40,7 @@ class Leaders:
         self.up = dict.fromkeys(range(1, nodes + 1), True)
         self.spared: set[int] = set()
         self.batches = [0] * count
-        self.fault: dict[int, Fault] = {}
+        self.fault: dict[int, str] = {}
         self.silent: set[int] = set()
         """They do not answer."""
         self.refusing: set[int] = set()
@@ -97,7 +97,7 @@ class Leaders:
         rows = []
         for _, index, *_ in question.rows:
             if index in self.fault:
-                rows.append(Placed(self.fault[index].name))
+                rows.append(Placed(self.fault[index]))
                 continue
             count = self.batches[index]
             places = [(index * 10_000 + at * BATCH, BATCH) for at in range(count)]
@@ -253,11 +253,13 @@ def test_very_many_partitions_are_asked_for_in_several_questions() -> None:
 def test_what_a_leader_refuses_ends_the_wait_at_once() -> None:
     async def story() -> None:
         leaders = Leaders(2, 2)
-        leaders.fault[1] = Fault.OFFSET_OUT_OF_RANGE
+        leaders.fault[1] = Fault.OFFSET_OUT_OF_RANGE.name
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
         assert leaders.counts(await leaders.look(wait_ms=30_000)) == [0, Fault.OFFSET_OUT_OF_RANGE]
         assert loop.time() - begun_s < 1
+        leaders.fault[1] = "A_FAULT_THAT_THERE_WILL_BE"
+        assert leaders.counts(await leaders.look(wait_ms=30_000)) == [0, Fault.NOT_LEADER_OR_FOLLOWER]
 
     play(story())
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 
 import pytest
 from msgspec.structs import replace
 
-from halfmoon.cluster.messages import EndTransaction, JoinTransaction, Question
+from halfmoon.cluster.messages import EndTransaction, JoinTransaction, Question, TransactionJoined
 from halfmoon.errors import AsksFirstError, BrokerError, Fault
 from halfmoon.schema import control
 from halfmoon.schema.transactions import LAST_EPOCH, Identity, TransactionState
@@ -237,6 +238,19 @@ def test_what_begins_amid_a_sequence_is_refused(cluster: Cluster) -> None:
     cluster.run()
     assert attempt.fault is Fault.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert cluster.nodes[COORDINATOR].state.transactions.by_name[X].partitions == {}
+
+
+def test_a_fault_that_the_next_version_will_have_is_a_refusal_all_the_same(cluster: Cluster) -> None:
+    one = SpreadClient(cluster, X)
+    one.init()
+
+    def refuse(_question: JoinTransaction, told: Callable[[object], None]) -> None:
+        told(TransactionJoined(0, [(0, "A_FAULT_THAT_THERE_WILL_BE")]))
+
+    cluster.answers[COORDINATOR][JoinTransaction] = refuse
+    attempt = one.begin_send("t", b"one", index=1)
+    cluster.run()
+    assert attempt.fault is Fault.NOT_ENOUGH_REPLICAS, "it is sent again: this process may be of the next version then"
 
 
 def test_somebody_elses_open_transaction_is_not_gone_on_with(cluster: Cluster) -> None:
