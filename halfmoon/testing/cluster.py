@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from halfmoon.errors import StartError
+from halfmoon.testing.first_line import first_line
 from halfmoon.testing.object_store import StoreServer
 from halfmoon.testing.ports import ports_in_a_row
 from halfmoon.testing.postgres import PostgresServer
@@ -28,8 +29,10 @@ from halfmoon.testing.postgres import PostgresServer
 PROGRAM: Final = ("-m", "halfmoon")
 NEXT_VERSION: Final = ("-m", "halfmoon.testing.next_version")
 """What the interpreter may run: this version, and one that is as the next may be."""
-READY_S: Final = 60.0
+START_S: Final = 60.0
 STOP_S: Final = 60.0
+COMMAND_S: Final = 60.0
+"""For a command of the command line."""
 
 
 class NodeProcess:
@@ -56,14 +59,14 @@ class NodeProcess:
         self._environment = environment
         self.program = program
         """What its next start runs."""
-        self.process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def config(self) -> Path:
         return self.folder / "broker.yaml"
 
     def start(self) -> None:
-        """Returns once it is ready. Raises StartError."""
+        """Returns once it is ready. Raises StartError, TimeoutError."""
         self.begin()
         self.wait_until_ready()
 
@@ -74,15 +77,21 @@ class NodeProcess:
         with (self.folder / "log").open("a") as log:
             self.process = subprocess.Popen(
                 command, env=self._environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=log, text=True,
+                stderr=log,
             )  # fmt: skip
 
     def wait_until_ready(self) -> None:
-        """After `begin`, once. Raises StartError."""
+        """After `begin`, once. Raises StartError, TimeoutError."""
         assert self.process is not None and self.process.stdout is not None
-        if not self.process.stdout.readline().startswith("ready "):
-            said = (self.folder / "log").read_text()[-2000:]
-            raise StartError(f"node {self.number} ended with {self.process.wait()}: {said}")
+        try:
+            line = first_line(self.process.stdout, START_S)
+        except TimeoutError:
+            raise TimeoutError(f"node {self.number} did not start within {START_S:g} s: {self._said()}") from None
+        if not line.startswith("ready "):
+            raise StartError(f"node {self.number} ended with {self.process.wait(STOP_S)}: {self._said()}")
+
+    def _said(self) -> str:
+        return (self.folder / "log").read_text()[-2000:]
 
     @property
     def is_running(self) -> bool:
@@ -250,7 +259,7 @@ class ClusterProcesses:
         """What `halfmoon …` prints. Raises StartError."""
         done = subprocess.run(
             [sys.executable, *program, *arguments], env=self.environment, capture_output=True, text=True,
-            check=False, timeout=READY_S,
+            check=False, timeout=COMMAND_S,
         )  # fmt: skip
         if done.returncode:
             raise StartError(f"halfmoon {' '.join(arguments)}: {done.stdout}{done.stderr}")

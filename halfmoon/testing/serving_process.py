@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import selectors
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from halfmoon.errors import StartError
+from halfmoon.testing.first_line import first_line
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
@@ -66,17 +65,12 @@ class ServingProcess:
         """Raises StartError, TimeoutError."""
         process = self._process
         assert process is not None and process.stdout is not None
-        read, end_s = b"", time.monotonic() + START_TIMEOUT_S
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            while not read.endswith(b"\n"):
-                if not selector.select(max(end_s - time.monotonic(), 0)):
-                    raise TimeoutError(f"the broker did not start within {START_TIMEOUT_S} s: {self.said()}")
-                more = os.read(process.stdout.fileno(), 4096)
-                if not more:
-                    raise StartError(self._why_not())
-                read += more
-        line = read.decode()
+        try:
+            line = first_line(process.stdout, START_TIMEOUT_S)
+        except TimeoutError:
+            raise TimeoutError(f"the broker did not start within {START_TIMEOUT_S} s: {self.said()}") from None
+        if not line.endswith("\n"):
+            raise StartError(self._why_not())
         self.addresses = dict(re.findall(r" (kafka|rocketmq|namesrv|http)=(\S+)", line))
         assert "kafka" in self.addresses, line
 
