@@ -48,8 +48,9 @@ _DURABILITY = TopicConfig(
 )  # fmt: skip
 _REPLICATION = TopicConfig(
     REPLICATION_FACTOR, Kind.INT, always(1), integer(1, MOST_REPLICAS),
-    without_effect("in a cluster of nodes it is the replication factor that was asked for"),
-    "", read_only=True, no_effect=True,
+    "In a cluster of nodes: how many nodes are named as replicas, so in how many racks consumers can read. It is set "
+    "when the topic is created.",
+    "", read_only=True,
 )  # fmt: skip
 _ATTRIBUTES = (
     TopicConfig(
