@@ -1,8 +1,9 @@
 """Deletes objects that nobody needs any more: those of which no piece and no file is left, and leftovers.
 
-An object that is dead stays for DEAD_S, for those who read from it what they knew of a moment ago. A leftover was
-stored by somebody who has died before its commit. Its name is condemned before it is deleted, and stays so for a week:
-a commit that comes after all finds that, and nothing is lost. So its age is only a guess, and no clock decides.
+An object that is dead stays for as long as the caller says (`cluster.keep_deleted`): for those who read from it what
+they knew of a moment ago, and for a database that is brought back to an earlier moment. A leftover was stored by
+somebody who has died before its commit. Its name is condemned before it is deleted, and stays so for a week: a commit
+that comes after all finds that, and nothing is lost. So its age is only a guess, and no clock decides.
 
 One node does that for all; two do no harm.
 """

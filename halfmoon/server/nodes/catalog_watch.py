@@ -54,4 +54,4 @@ class CatalogWatch:
         self.is_stale = is_stale
 
     def problems(self) -> list[str]:
-        return ["the catalog was not confirmed for 10 s: no client is answered"] if self.is_stale else []
+        return [f"the catalog was not confirmed for {STALE_S:g} s: no client is answered"] if self.is_stale else []

@@ -1,4 +1,5 @@
-"""One of several processes that share a data directory: what drives its shards, its listeners, and what it is asked.
+"""One of several processes, each of which clients see as a broker: a worker of a data directory, or a node of a
+cluster. What drives its shards, its listeners, and what it is asked.
 
 Up:   catalog → recovery of the shards (`open_shards`) → they are told what they have missed → loop drivers, plugins →
       listeners
