@@ -130,9 +130,7 @@ def check(
         from halfmoon.cluster.checks.store import try_store
 
         name = f"halfmoon_check_{os.urandom(6).hex()}"
-        objects = engines.object_store(settings)
-        of_store = await try_store(objects, name)
-        await objects.close()
+        of_store = await try_store(engines.object_store(settings), name)
         return await try_database(engines.database_access(settings), name), of_store
 
     with output.status("trying the database and the object store"):

@@ -76,9 +76,6 @@ class S3:
                 return
             yield [Stored(one["path"], one["size"], one["last_modified"]) for one in part]
 
-    async def close(self) -> None:
-        pass
-
 
 async def _within(call: Any) -> Any:
     """Raises StoreUnavailableError; AlreadyExistsError, FileNotFoundError and StopAsyncIteration pass."""

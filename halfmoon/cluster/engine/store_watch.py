@@ -75,6 +75,3 @@ class WatchedStore:
 
     def list(self, prefix: str, after: str = "") -> AsyncIterator[Sequence[Stored]]:
         return self._store.list(prefix, after)
-
-    async def close(self) -> None:
-        await self._store.close()

@@ -82,7 +82,6 @@ class ServiceEngines:
     async def close(self) -> None:
         if self._is_open:
             await self.database.close()
-            await self.store.close()
 
     def routes(self, loop: asyncio.AbstractEventLoop, address_of: AddressOf) -> TlsRoutes:
         cluster, number = self._settings.cluster, self._settings.node.id

@@ -330,9 +330,6 @@ class MemoryStore:
             there = [key for key in keys[at : at + 3] if key in self.objects]
             yield [Stored(key, len(self.objects[key]), datetime.now(UTC)) for key in there]
 
-    async def close(self) -> None:
-        pass
-
 
 class _Unsure:
     """Calls go wrong: they have no effect, or had it although nobody is told so, or have it some time later. They take

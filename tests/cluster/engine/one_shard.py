@@ -139,7 +139,6 @@ class OneShard:
                 committer.close()
             await asyncio.sleep(0)
             await self.database.close()
-            await self.store.close()
 
         self._in_loop(close())
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -28,11 +28,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Play], None]:
 
     def play(what: Play) -> None:
         async def run() -> None:
-            store = make()
-            try:
-                await what(store)
-            finally:
-                await store.close()
+            await what(make())
 
         asyncio.run(run())
 
