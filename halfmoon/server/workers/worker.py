@@ -257,13 +257,12 @@ class Worker:
             await self.close_shard(number)
             raise
 
-    async def close_shard(self, number: int, process: int = -1) -> None:
-        """A shard that this process has goes to another one (−1: to whom the catalog says, if it does). Not the
-        first."""
+    async def close_shard(self, number: int) -> None:
+        """A shard that this process has goes to another one: to whom the catalog says, if it does. Not the first."""
         shards, place = self.shards, self.place
         node = shards.nodes.get(number)
-        if process >= 0 or place.owners[number] == place.me:
-            place.moved(number, process)
+        if place.owners[number] == place.me:
+            place.moved(number, -1)
         self._homes.remove(number)
         self._inboxes.pop(number, None)
         if node is not None:

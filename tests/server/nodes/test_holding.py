@@ -62,7 +62,7 @@ class Rig:
         if self.blocked is not None:
             self.blocked.set()
 
-    async def close_shard(self, number: int, process: int = -1) -> None:
+    async def close_shard(self, number: int) -> None:
         await asyncio.sleep(0.01)
         if self.blocked is not None:
             await self.blocked.wait()

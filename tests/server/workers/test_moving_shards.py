@@ -56,8 +56,13 @@ class Two(Asking):
         with Remote(("127.0.0.1", self.workers[0].place.rocketmq_bind(shard).port)) as remote:
             return remote.tell(SEND, sending("t"), b"sent").code
 
+    async def close(self, shard: int, source: int, target: int) -> None:
+        """It is known where it comes to."""
+        self.workers[source].place.moved(shard, target)
+        await self.workers[source].close_shard(shard)
+
     async def move(self, shard: int, source: int, target: int) -> None:
-        await self.workers[source].close_shard(shard, target)
+        await self.close(shard, source, target)
         await self.workers[target].open_shard(shard)
 
 
@@ -115,7 +120,7 @@ def test_a_batch_that_a_client_sent_while_its_shard_moved_does_not_overtake_the_
                 worker, "t", index, b"%d" % sequence, producer_id=77, producer_epoch=0, base_sequence=sequence
             )
 
-        await two.workers[0].close_shard(shard, 1)
+        await two.close(shard, 0, 1)
         assert await send(1, moves, 0) == NOT_LEADER
         await two.workers[1].open_shard(shard)
         assert [await send(1, moves, sequence) for sequence in (1, 0, 1, 3)] == [NOT_LEADER, 0, 0, NOT_LEADER]
@@ -157,7 +162,7 @@ def test_a_shard_moves_and_takes_everything_along(run: Any) -> None:
 def test_topics_that_are_made_while_it_is_nobodys_are_there_afterwards(run: Any) -> None:
     async def story(two: Two) -> None:
         first, second = list(two.workers[0].shards.nodes)
-        await two.workers[0].close_shard(second, 1)
+        await two.close(second, 0, 1)
         await two.create("u")
         await two.workers[1].open_shard(second)
         for index, (node, _) in (await two.leaders(0, "u")).items():
@@ -209,7 +214,7 @@ def test_answers_that_wait_for_the_last_sync_of_a_shard_are_given_in_the_loop(ru
             await stopped()
 
         running.remove = removed  # type: ignore[method-assign]
-        await two.workers[0].close_shard(moving, 1)
+        await two.close(moving, 0, 1)
         running.remove = remove  # type: ignore[method-assign]
         assert answered == [(None, True)]
         await two.workers[1].open_shard(moving)
@@ -237,7 +242,7 @@ def test_a_batch_that_comes_while_a_shard_is_being_closed_is_refused(run: Any) -
             refused.append(caught.value.fault)
 
         running.remove = removed  # type: ignore[method-assign]
-        await two.workers[0].close_shard(moving, 1)
+        await two.close(moving, 0, 1)
         running.remove = remove  # type: ignore[method-assign]
         assert refused == [Fault.NOT_LEADER_OR_FOLLOWER]
         assert partition.next_offset == 0
