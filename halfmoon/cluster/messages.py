@@ -5,8 +5,6 @@ Fields are only ever added at the end, with a default: processes of neighbouring
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from halfmoon.errors import BrokerError, fault_named
@@ -129,9 +127,6 @@ def error_of(refusal: Refusal) -> BrokerError:
 
 def refusal_of(error: BrokerError) -> Refusal:
     return Refusal(error.fault.name, error.message)
-
-
-encode: Any = msgspec.msgpack.Encoder().encode
 
 
 class AskDeletion(Question, frozen=True, tag="deletion"):

@@ -7,7 +7,6 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 from kafka_rig import RigClient
 from shard_rig import HERE, SHARDS, THERE, ShardRig
 
@@ -15,7 +14,8 @@ from halfmoon.adapters.kafka.shard_asking import AllShards
 from halfmoon.adapters.kafka.shown import ShownEntries
 from halfmoon.adapters.tcp.access import Rights
 from halfmoon.cluster.asking import Told
-from halfmoon.cluster.messages import Answer, Question, encode
+from halfmoon.cluster.messages import Question
+from halfmoon.cluster.receiving import Codec, encode_answer, encode_question
 from halfmoon.cluster.store import Change, News
 from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.steps import finish
@@ -42,6 +42,7 @@ class Questions:
         """These shards hear what they are asked; who asks hears that they cannot be reached."""
         self.asked: list[tuple[int, Question]] = []
         self._waiting: list[tuple[int, Question, Told]] = []
+        self._codec = Codec()
 
     def ask(self, shard: int, question: Question, told: Told) -> None:
         self.asked.append((shard, question))
@@ -54,7 +55,8 @@ class Questions:
             if shard in self.unreachable:
                 told(BrokerError(Fault.NOT_LEADER_OR_FOLLOWER))
             else:
-                arrived = sent(question, Question)
+                _, arrived = self._codec.question(encode_question(shard, question))
+                assert arrived == question
                 back = partial(self._answered, shard, told)
                 self.answers[shard][type(arrived)](arrived, back)
         return bool(waiting)
@@ -62,17 +64,9 @@ class Questions:
     def _answered(self, shard: int, told: Told, answer: object) -> None:
         if shard in self.answers_get_lost:
             answer = BrokerError(Fault.NOT_LEADER_OR_FOLLOWER)
-        told(answer if isinstance(answer, BrokerError) else sent(answer, Answer))
-
-
-def sent(message: object, kind: type[Any]) -> Any:
-    """As it comes out of a connection."""
-    union: Any = kind.__subclasses__()[0]
-    for each in kind.__subclasses__()[1:]:
-        union |= each
-    found = msgspec.msgpack.decode(encode(message), type=union)
-    assert found == message
-    return found
+        arrived = self._codec.answer(encode_answer(answer))
+        assert isinstance(answer, BrokerError) or arrived == answer
+        told(arrived)
 
 
 def at_once(work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
