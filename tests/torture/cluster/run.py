@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from halfmoon.errors import StartError
 from halfmoon.schema import control
+from halfmoon.schema.durability import DURABILITY, OBJECT
 from halfmoon.testing.object_store import BUCKET
 from tests.crash.load import QUICK
 from tests.crash.serving import wait_until
@@ -40,7 +41,6 @@ MODULE = "tests.torture.cluster.roles"
 EVERY_S = (0.3, 3.0)
 TURN_S = 0.1
 WHOLE_S = 60.0
-DURABILITY = "halfmoon.durability"
 SETTINGS = {
     "log_index_checkpoint_bytes": "256KiB", "groups_share_auto_offset_reset": "earliest",
     "groups_share_record_lock_duration": "3s", "groups_share_delivery_count_limit": "10",
@@ -182,7 +182,7 @@ class Run:
             environment={"NAMESRV_ADDR": serving.namesrv},
         )  # fmt: skip
         oracle = self._oracle = Oracle(crew, serving.bootstrap, serving.admin_sockets, SENDERS, self._describe)
-        objects = {name: {DURABILITY: "object"} for name in (*self._objects, "seldom-object")}
+        objects = {name: {DURABILITY: OBJECT} for name in (*self._objects, "seldom-object")}
         oracle.make_topics(TOPICS, objects, self._replicas)
         crew.revive()
         oracle.wait(oracle.is_warm, "clients are served")

@@ -21,6 +21,7 @@ from halfmoon.adapters.kafka.protocol import OffsetFetchRequest, ProduceRequest
 from halfmoon.cluster.postgres import statements
 from halfmoon.core.records.batches import build_batch
 from halfmoon.errors import StartError
+from halfmoon.schema.durability import DURABILITY
 from halfmoon.testing.object_store import BUCKET
 from halfmoon.testing.proxies import DOWN, UP
 from tests.crash.load import QUICK
@@ -30,7 +31,7 @@ from tests.server.asking import COMMITTED, NONE, PRODUCE, Asking
 from tests.torture import histories
 from tests.torture.cluster import mutated
 from tests.torture.cluster.roles import FAST_SHARDS, OBJECT_SHARDS
-from tests.torture.cluster.run import DURABILITY, MODULE, never, told_by
+from tests.torture.cluster.run import MODULE, never, told_by
 from tests.torture.cluster.serving import PROGRAM, ServingCluster
 from tests.torture.cluster.stored import check_frames, check_logs
 from tests.torture.crew import Crew

@@ -26,8 +26,6 @@ PROGRAM = "-m", "tests.torture.cluster.observed"
 STARTS_S = 60.0
 RACKS = "abc"
 """Of the nodes, in their order."""
-LINKS = ("database", "store", "others")
-"""What a node talks to. `others`: how they reach it."""
 _records = msgspec.msgpack.Decoder(tuple[bytes, ...])
 TEST_ROOT = Path(__file__).parents[3]
 
