@@ -203,7 +203,7 @@ class Backing:
         """The files' bytes, fetched at the same time. Raises OSError."""
 
         async def load() -> Sequence[bytes]:
-            return await asyncio.gather(*(self.load_file(self.files[path]) for path in paths))
+            return await asyncio.gather(*(self._load_file(self.files[path]) for path in paths))
 
         return self.wait(load)
 
@@ -214,7 +214,7 @@ class Backing:
             raise OSError(f"shard {self.shard}: {file.path} is cut off in object {file.key}")
         return data
 
-    async def load_file(self, file: SideFile) -> bytes:
+    async def _load_file(self, file: SideFile) -> bytes:
         data = await try_again(lambda: self._store.get(file.key, 0, file.size))
         if len(data) != file.size or crc32c(data) != file.crc:
             raise OSError(f"shard {self.shard}: {file.path} is damaged in object {file.key}")

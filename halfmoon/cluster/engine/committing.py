@@ -84,10 +84,6 @@ class Committer(Protocol):
         """What waits is to be committed at once: a shard cannot be used until it is."""
         ...
 
-    def close(self) -> None:
-        """Nothing is begun any more, and nobody is told of what is on its way."""
-        ...
-
 
 class RowCommitter:
     """Of fast shards: commits are rows of the database."""
@@ -151,6 +147,7 @@ class RowCommitter:
         self.statements += 1
 
     def close(self) -> None:
+        """Nothing is begun any more, and nobody is told of what is on its way."""
         self._closed = True
         for task in self._tasks:
             task.cancel()
@@ -244,6 +241,7 @@ class ObjectCommitter:
         return lambda commits: self._database.commit_object(key, size, commits)
 
     def close(self) -> None:
+        """Nothing is begun any more, and nobody is told of what is on its way."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -19,7 +19,6 @@ from halfmoon.cluster.engine.objects import ObjectStore
 
 log: Final = logging.getLogger("halfmoon.cluster")
 
-DEAD_S: Final = 3600.0
 LEFTOVER: Final = timedelta(hours=24)
 
 
@@ -32,8 +31,8 @@ class Sweeper:
         self._store = store
         self._prefix = prefix
 
-    async def delete_dead(self, dead_s: float = DEAD_S) -> int:
-        """How many were deleted."""
+    async def delete_dead(self, dead_s: float) -> int:
+        """What has been dead for longer; how many were deleted."""
         deleted = 0
         while keys := await self._database.dead_objects(dead_s):
             await self._store.delete(keys)
@@ -41,9 +40,9 @@ class Sweeper:
             deleted += len(keys)
         return deleted
 
-    async def delete_leftovers(self, now: datetime | None = None, age: timedelta = LEFTOVER) -> int:
+    async def delete_leftovers(self, now: datetime | None = None) -> int:
         """How many were deleted."""
-        before = (now or datetime.now(UTC)) - age
+        before = (now or datetime.now(UTC)) - LEFTOVER
         deleted = 0
         async for part in self._store.list(self._prefix):
             old = [one.key for one in part if one.modified < before]

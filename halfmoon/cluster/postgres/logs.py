@@ -33,16 +33,15 @@ SESSION_S: Final = 1.0
 
 
 class PostgresLogs:
-    def __init__(self, access: Access, pool: asyncpg.Pool, lease_s: float = LEASE_S) -> None:
+    def __init__(self, access: Access, pool: asyncpg.Pool) -> None:
         self._access = access
         self._pool = pool
-        self._lease_s = lease_s
         self._lock: asyncpg.Connection | None = None
         """The session that holds the lock of this incarnation."""
 
     @classmethod
-    async def open(cls, access: Access, lease_s: float = LEASE_S) -> PostgresLogs:
-        return cls(access, await access.pool(), lease_s)
+    async def open(cls, access: Access) -> PostgresLogs:
+        return cls(access, await access.pool())
 
     async def _fetch(self, statement: str, *arguments: object) -> list[Any]:
         with translated():
@@ -170,7 +169,7 @@ class PostgresLogs:
 
     async def register(self, number: int, host: str, port: int, rack: str, doors: str = "") -> int:
         await self._fetch(statements.BURY)
-        rows = await self._fetch(statements.REGISTER, number, host, port, rack, doors, self._lease_s, NEWEST)
+        rows = await self._fetch(statements.REGISTER, number, host, port, rack, doors, LEASE_S, NEWEST)
         incarnation = int(rows[0][0])
         await self._hold_lock(incarnation)
         return incarnation
@@ -205,7 +204,7 @@ class PostgresLogs:
 
     async def _prolong(self, ask: Callable[..., Awaitable[Any]], incarnation: int) -> None:
         """Raises LeaseLostError."""
-        if not await ask(statements.RENEW, incarnation, self._lease_s):
+        if not await ask(statements.RENEW, incarnation, LEASE_S):
             raise LeaseLostError(f"incarnation {incarnation} is not in the database any more")
 
     async def nodes(self) -> Sequence[Node]:

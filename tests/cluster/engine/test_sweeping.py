@@ -14,6 +14,7 @@ from halfmoon.cluster.engine.sweeping import Sweeper
 from tests.cluster.engine.doubles import MemoryDatabase, MemoryStore, unsure_database, unsure_store
 from tests.cluster.engine.virtual import play
 
+DEAD_S = 3600.0
 LATER = datetime.now(UTC) + timedelta(hours=25)
 
 
@@ -35,9 +36,9 @@ def test_what_is_dead_goes_after_a_while() -> None:
         await committed(database, store, ["c/o/1", "c/o/2"])
         await database.drop(0, 1, 10)
         sweeper = Sweeper(database, store, "c/")
-        assert await sweeper.delete_dead() == 0
-        await asyncio.sleep(3_601)
-        assert await sweeper.delete_dead() == 1
+        assert await sweeper.delete_dead(DEAD_S) == 0
+        await asyncio.sleep(DEAD_S + 1)
+        assert await sweeper.delete_dead(DEAD_S) == 1
         assert set(store.objects) == set(database.objects) == {"c/o/2"}
 
     play(run())
@@ -97,7 +98,7 @@ def test_a_commit_that_comes_after_all_finds_its_object_condemned_or_keeps_it() 
             else:
                 assert deleted == 1
                 await asyncio.sleep(24 * 3600)
-                await Sweeper(database, store, "c/").delete_dead()
+                await Sweeper(database, store, "c/").delete_dead(DEAD_S)
                 with pytest.raises(CondemnedError):
                     await database.commit_object("c/o/2", 10, [late])
 
@@ -121,7 +122,7 @@ def test_calls_that_fail_are_made_up_for(seed: int) -> None:
         sweeper = Sweeper(*unsure, "c/")
         for _ in range(1_000):
             try:
-                await sweeper.delete_dead()
+                await sweeper.delete_dead(DEAD_S)
                 await sweeper.delete_leftovers(LATER)
             except (DatabaseUnavailableError, StoreUnavailableError):
                 continue
