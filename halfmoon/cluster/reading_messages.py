@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from halfmoon.cluster.messages import Answer, Question
+from halfmoon.errors import Fault
 
 
 class AskPlaces(Question, frozen=True, tag="places"):
@@ -39,6 +42,10 @@ class Placed(msgspec.Struct, array_like=True, frozen=True):
     """(producer id, first offset, last offset) of each aborted transaction that they may be of."""
     batches: list[memoryview] = []
     """What stands at the last of the places: of rows, which would else be asked of the database."""
+
+
+NOT_HERE: Final = Placed(Fault.NOT_LEADER_OR_FOLLOWER.name)
+"""Another process leads it."""
 
 
 class PlacesFound(Answer, frozen=True, tag="places-found"):

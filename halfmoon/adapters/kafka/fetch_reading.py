@@ -111,7 +111,7 @@ class Reading:
             deadline_ms=mono_ms + request.max_wait_ms,
             owner=self.ctx.peer.owner,
             wake=wake,
-            match=self.is_readable if request.read_committed else None,
+            match=is_readable if request.read_committed else None,
             ready=ready,
         )
 
@@ -213,11 +213,6 @@ class Reading:
             if available >= self.request.min_bytes:
                 return True
         return False
-
-    def is_readable(self, partition: Partition, _arrival: object) -> bool:
-        """Whether what arrives in a partition may be read by who reads committed records only; if not, the end of its
-        transaction has the request looked at again."""
-        return partition.transactions is None or partition.stable_offset == partition.high_watermark
 
     def answer(self) -> object:
         """The response: buffers, or a Deferred where some of it must come from the disk first."""
@@ -335,6 +330,12 @@ class Reading:
 def _leave_out(leaving_out: LeavingOut, topic: str, found: Fetched) -> None:
     found.records = leaving_out.batches(topic, found.records)
     found.size = sum(map(len, found.records))
+
+
+def is_readable(partition: Partition, _arrival: object) -> bool:
+    """Whether what arrives in a partition may be read by who reads committed records only; if not, the end of its
+    transaction has the request looked at again. As `match` of Held."""
+    return partition.transactions is None or partition.stable_offset == partition.high_watermark
 
 
 def complete(deferred: Deferred, reading: Reading) -> None:

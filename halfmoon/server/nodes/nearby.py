@@ -21,7 +21,7 @@ from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.objects import StoreUnavailableError
 from halfmoon.cluster.engine.pieces import Piece
 from halfmoon.cluster.engine.placed import PieceGoneError, Place
-from halfmoon.cluster.reading_messages import AskPlaces, CannotRead, LookNow, Placed, PlacesFound
+from halfmoon.cluster.reading_messages import NOT_HERE, AskPlaces, CannotRead, LookNow, Placed, PlacesFound
 from halfmoon.core.transactions.aborted import Aborted
 from halfmoon.errors import Fault, fault_named
 from halfmoon.server.workers.tasks import resolve, soon
@@ -43,7 +43,6 @@ TRIES: Final = 3
 """So often the leaders are asked where the batches stand, which may be brought elsewhere meanwhile."""
 TOLD_S: Final = 5.0
 """The others are told so often that this node cannot read."""
-NOT_HERE: Final = Placed(Fault.NOT_LEADER_OR_FOLLOWER.name)
 
 
 class Owners(Protocol):

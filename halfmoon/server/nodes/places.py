@@ -12,10 +12,11 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from halfmoon.adapters.kafka.fetch_reading import is_readable
 from halfmoon.adapters.kafka.lookup import check_leader_epoch, check_owner, divergence, partition_of
 from halfmoon.cluster.engine.pieces import IN_DATABASE
 from halfmoon.cluster.messages import Done, Question
-from halfmoon.cluster.reading_messages import AskPlaces, CannotRead, LookNow, Placed, PlacesFound
+from halfmoon.cluster.reading_messages import NOT_HERE, AskPlaces, CannotRead, LookNow, Placed, PlacesFound
 from halfmoon.core.hold import Held
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.snapshot import CLEAN_BASE
@@ -37,7 +38,6 @@ SPARED_S: Final = 30.0
 """So long nobody is sent to a node that could not read."""
 SENT_BYTES: Final = 1 << 20
 """So much goes with an answer, at most."""
-NOT_HERE: Final = Placed(Fault.NOT_LEADER_OR_FOLLOWER.name)
 
 
 class _Look:
@@ -180,7 +180,7 @@ class Places:
             mono_ms + asked.wait_ms,
             self,
             wake,
-            _is_readable if asked.committed else None,
+            is_readable if asked.committed else None,
             enough,
         )
         front.hold.park(held, mono_ms)
@@ -209,8 +209,3 @@ class Places:
             told(look.answer())
 
         self._confirm(confirmed)
-
-
-def _is_readable(partition: Partition, _arrival: object) -> bool:
-    """As of fetch_reading.Reading."""
-    return partition.transactions is None or partition.stable_offset == partition.high_watermark
