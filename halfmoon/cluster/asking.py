@@ -7,8 +7,8 @@ they were asked. A question is asked again by whoever asked it, so each can be a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from halfmoon.cluster.messages import Question
 from halfmoon.errors import BrokerError
@@ -16,6 +16,10 @@ from halfmoon.errors import BrokerError
 Told = Callable[[object], None]
 """Called once: with the answer, or with a BrokerError. NOT_LEADER_OR_FOLLOWER: the shard cannot be reached now, and
 nobody knows whether it has heard the question."""
+Answerer = Callable[[Any, Told], None]
+"""(question, told): answers questions of one type, as of Answering."""
+Answers = Mapping[type[Question], Answerer]
+"""By the type of the question."""
 
 
 class Asking(Protocol):
@@ -31,6 +35,10 @@ class Answering(Protocol):
     def answer(self, question: Question, told: Told) -> None:
         """Answer once everything that the answer rests on is durable. What is wrong is told as a BrokerError."""
         ...
+
+
+def nobody(_answer: object) -> None:
+    """As Told: nobody waits for the answer."""
 
 
 def refused(answer: object) -> BrokerError | None:

@@ -11,7 +11,7 @@ from typing import Any, Union
 
 import msgspec
 
-from halfmoon.cluster.asking import Answering
+from halfmoon.cluster.asking import Answerer, Answering, Answers, Told
 from halfmoon.cluster.messages import Answer, Done, Hello, Ping, Question, Refusal, error_of, refusal_of
 from halfmoon.errors import BrokerError, Fault
 
@@ -109,14 +109,16 @@ class Receiver:
 class Inbox:
     """What one shard, or the process, answers: tables of features put together."""
 
-    def __init__(self, *tables: Mapping[type[Question], Callable[[Any, Callable[[object], None]], None]]) -> None:
-        self._answers = {kind: answer for table in tables for kind, answer in table.items()}
+    def __init__(self, *tables: Answers) -> None:
+        self._answers: dict[type[Question], Answerer] = {
+            kind: answer for table in tables for kind, answer in table.items()
+        }
 
-    def add(self, table: Mapping[type[Question], Callable[[Any, Callable[[object], None]], None]]) -> None:
+    def add(self, table: Answers) -> None:
         """What is answered, too."""
         self._answers.update(table)
 
-    def answer(self, question: Question, told: Callable[[object], None]) -> None:
+    def answer(self, question: Question, told: Told) -> None:
         """As of Answering."""
         answer = self._answers.get(type(question))
         if answer is None:

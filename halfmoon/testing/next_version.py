@@ -28,7 +28,7 @@ def become_it() -> None:
     schema._scripts = lambda: scripts
     schema.NEWEST = NEXT  # type: ignore[misc]
 
-    from halfmoon.cluster import messages
+    from halfmoon.cluster import asking, messages
     from halfmoon.schema import control
     from halfmoon.server.nodes import node_place
     from halfmoon.server.workers import catalog_news, open_shards
@@ -52,7 +52,7 @@ def become_it() -> None:
 
     def connected(self: Any, process: int) -> None:
         known(self, process)
-        self._links.ask_process(process, NewQuestion(), lambda _answer: None)
+        self._links.ask_process(process, NewQuestion(), asking.nobody)
 
     known = catalog_news.CatalogNews.connected
     of_place: Any = node_place

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from halfmoon.adapters.kafka.fetch_reading import MAX_RESPONSE_BYTES
 from halfmoon.adapters.kafka.nearby import NearFound, NearResults
+from halfmoon.cluster.asking import nobody
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.objects import StoreUnavailableError
 from halfmoon.cluster.engine.pieces import Piece
@@ -28,6 +29,7 @@ from halfmoon.server.workers.tasks import resolve, soon
 
 if TYPE_CHECKING:
     from halfmoon.adapters.kafka.fetch_codec import FetchBody, Wanted
+    from halfmoon.cluster.asking import Told
     from halfmoon.cluster.engine.placed import PlacedReads
     from halfmoon.cluster.messages import Question
     from halfmoon.core.catalog.topics import Partition
@@ -55,7 +57,7 @@ class Owners(Protocol):
 class Others(Protocol):
     """server/workers/links.Links."""
 
-    def ask_process(self, process: int, question: Question, told: Callable[[object], None]) -> None: ...
+    def ask_process(self, process: int, question: Question, told: Told) -> None: ...
     def others(self) -> Mapping[int, bool]: ...
 
 
@@ -150,7 +152,7 @@ class NearbyReads:
             logger.warning("event=nearby_read_failed error=%s", error)
             for process, is_up in self.others.others().items():
                 if is_up:
-                    self.others.ask_process(process, CannotRead(self.me), lambda _answer: None)
+                    self.others.ask_process(process, CannotRead(self.me), nobody)
 
 
 class _Look:
@@ -180,7 +182,7 @@ class _Look:
         """Wait no longer."""
         self._in_a_hurry = True
         for reader, process in self._waiting.items():
-            self._nearby.others.ask_process(process, LookNow(self._nearby.me, reader), lambda _answer: None)
+            self._nearby.others.ask_process(process, LookNow(self._nearby.me, reader), nobody)
 
     async def _results(self, wait_ms: int) -> NearResults:
         groups = self._groups()

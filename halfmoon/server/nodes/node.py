@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from halfmoon.adapters.kafka.nearby import Nearby
+from halfmoon.cluster.asking import nobody
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.membership import Membership
 from halfmoon.cluster.engine.pieces import Durability
@@ -182,7 +183,7 @@ class ClusterNode:
         """The node that has been given a shard looks for itself, if it is not told now."""
         for node in self.member.nodes:
             if node.incarnation == incarnation:
-                self.worker.links.ask_process(node.number, ShardGiven(shard), lambda _answer: None)
+                self.worker.links.ask_process(node.number, ShardGiven(shard), nobody)
 
     def _learn_who_has_it(self) -> None:
         """The new owner has written it into the catalog, or will."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from halfmoon.adapters.kafka.fetch_reading import is_readable
 from halfmoon.adapters.kafka.lookup import check_leader_epoch, check_owner, divergence, partition_of
 from halfmoon.cluster.engine.pieces import IN_DATABASE
-from halfmoon.cluster.messages import Done, Question
+from halfmoon.cluster.messages import Done
 from halfmoon.cluster.reading_messages import NOT_HERE, AskPlaces, CannotRead, LookNow, Placed, PlacesFound
 from halfmoon.core.hold import Held
 from halfmoon.errors import BrokerError, Fault
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from halfmoon.adapters.kafka.shards import Confirm
-    from halfmoon.cluster.asking import Told
+    from halfmoon.cluster.asking import Answers, Told
     from halfmoon.cluster.engine.log import ShardLog
     from halfmoon.cluster.engine.pieces import Piece
     from halfmoon.core.catalog.topics import Partition
@@ -141,7 +141,7 @@ class Places:
         self._spared: dict[int, float] = {}
         """Process → until when nobody is sent there."""
 
-    def answers(self) -> dict[type[Question], Callable[[Any, Told], None]]:
+    def answers(self) -> Answers:
         return {AskPlaces: self._asked, LookNow: self._look_now, CannotRead: self._cannot_read}
 
     def is_spared(self, process: int) -> bool:

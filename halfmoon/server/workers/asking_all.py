@@ -7,30 +7,28 @@ access rules stand in the shared catalog, and all processes have the same plugin
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.kafka.shard_messages import ask_here
 from halfmoon.adapters.tcp.steps import InThread
-from halfmoon.cluster.messages import AskMessages, MessagesFound, Question
+from halfmoon.cluster.messages import AskMessages, MessagesFound
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.keyindex.questions import Find, Nacked, Show, Trace
 
 if TYPE_CHECKING:
     from halfmoon.adapters.kafka.registry import Peer
     from halfmoon.adapters.tcp.access import Rights
-    from halfmoon.cluster.asking import Told
+    from halfmoon.cluster.asking import Answers, Told
     from halfmoon.core.storage.fetch_buffers import FetchBuffers
     from halfmoon.server.assembly import Node
 
 _question = msgspec.json.Decoder(Find | Show | Nacked | Trace)
 
 
-def message_answers(
-    node: Node, rights: Callable[[str, str], Rights | None], in_thread: InThread
-) -> dict[type[Question], Callable[[Any, Told], None]]:
+def message_answers(node: Node, rights: Callable[[str, str], Rights | None], in_thread: InThread) -> Answers:
     """`rights(principal, host)`: what a client may do; None: everything. `in_thread`: reads from the disk."""
     kernel = node.kernel
     peer = cast("Peer", _OtherProcess(kernel.fetch_buffers, in_thread))

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from halfmoon.cluster.asking import nobody
 from halfmoon.cluster.messages import CatalogChanged, Done
 from halfmoon.cluster.store import CatalogUnavailableError
 from halfmoon.errors import BrokerError, Fault
@@ -78,7 +79,7 @@ class CatalogNews:
     def connected(self, process: int) -> None:
         """A process is: it may have missed something."""
         missed = self._missed.pop(process, None)
-        told = _nobody if missed is None else partial(resolve, missed)
+        told = nobody if missed is None else partial(resolve, missed)
         self._links.ask_process(process, CatalogChanged(self._shared.version), told)
 
     def heard(self, question: CatalogChanged, told: Told) -> None:
@@ -145,6 +146,3 @@ class ChangedInTime:
         if deadline_ms is not None and deadline_ms <= mono_ms:
             self._not_before_ms = mono_ms + AGAIN_MS
             soon(self._driver.change(lambda: self._timers.expire(mono_ms)))
-
-
-def _nobody(_answer: object) -> None: ...

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from halfmoon.cluster.asking import Asking, Told
-from halfmoon.cluster.messages import AskDeletion, DeletionAnswered, Question, error_of, refusal_of
+from halfmoon.cluster.asking import Answers, Asking, Told
+from halfmoon.cluster.messages import AskDeletion, DeletionAnswered, error_of, refusal_of
 from halfmoon.core.catalog.topics import Topic
 from halfmoon.errors import BrokerError, Fault
 
@@ -54,9 +54,7 @@ class Deletions:
             self._asking.ask(shard, AskDeletion(numbers), partial(told, shard))
 
 
-def deletion_answers(
-    node: Node, catch_up: Callable[[Callable[[BrokerError | None], None]], None]
-) -> dict[type[Question], Callable[[Any, Told], None]]:
+def deletion_answers(node: Node, catch_up: Callable[[Callable[[BrokerError | None], None]], None]) -> Answers:
     """What a shard answers. `catch_up` has its process learn what others have changed in the catalog, and says when: a
     feature of this shard may need a topic that it made just now, for a message that came here."""
     kernel = node.kernel

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from halfmoon.cluster.asking import Told
-from halfmoon.cluster.messages import AskEntries, EntriesFound, Question
+from halfmoon.cluster.asking import Answers, Told
+from halfmoon.cluster.messages import AskEntries, EntriesFound
 
 if TYPE_CHECKING:
     from halfmoon.server.assembly import Node
 
 
-def entries_answers(node: Node) -> dict[type[Question], Callable[[Any, Told], None]]:
+def entries_answers(node: Node) -> Answers:
     kernel = node.kernel
 
     def answer(question: AskEntries, told: Told) -> None:

@@ -6,13 +6,12 @@ nothing there, and what comes twice counts once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from halfmoon.adapters.tcp.appending import append_late
 from halfmoon.adapters.tcp.steps import InThread, Soon, run_steps
-from halfmoon.cluster.asking import Told
-from halfmoon.cluster.messages import Done, HearBatch, Question
+from halfmoon.cluster.asking import Answers, Told
+from halfmoon.cluster.messages import Done, HearBatch
 from halfmoon.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from halfmoon.server.assembly import Node
 
 
-def hearing_answers(node: Node, in_thread: InThread, soon: Soon) -> dict[type[Question], Callable[[Any, Told], None]]:
+def hearing_answers(node: Node, in_thread: InThread, soon: Soon) -> Answers:
     """What a shard answers."""
     kernel = node.kernel
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from halfmoon.cluster.asking import Told, refused
+from halfmoon.cluster.asking import Answers, Told, refused
 from halfmoon.cluster.messages import AskEnds, AskHealth, AskMetrics, EndsFound, Health, MetricsText, Question
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.server import readings
@@ -107,7 +107,7 @@ class WorkersMonitoring(Monitoring):
                 progress.append((name, index, committed, end))
             group.progress[:] = progress
 
-    def answers(self) -> Mapping[type[Question], Callable[..., None]]:
+    def answers(self) -> Answers:
         """What this worker answers the others."""
         return {AskHealth: self._asked_health, AskMetrics: self._asked_metrics, AskEnds: self._asked_ends}
 

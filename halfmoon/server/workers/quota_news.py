@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from halfmoon.cluster.messages import Done, Question, QuotasUsed
+from halfmoon.cluster.asking import nobody
+from halfmoon.cluster.messages import Done, QuotasUsed
 from halfmoon.services.quotas.elsewhere import FORGOTTEN_MS, UsedElsewhere
 
 if TYPE_CHECKING:
-    from halfmoon.cluster.asking import Told
+    from halfmoon.cluster.asking import Answers, Told
     from halfmoon.core.clock import Clock
     from halfmoon.server.workers.links import Links
     from halfmoon.services.quotas.service import Quotas
@@ -38,15 +38,12 @@ class QuotaNews:
         if used:
             for process, is_up in self._links.others().items():
                 if is_up:
-                    self._links.ask_process(process, QuotasUsed(self._me, used), _nobody)
+                    self._links.ask_process(process, QuotasUsed(self._me, used), nobody)
 
-    def answers(self) -> Mapping[type[Question], Callable[[Any, Told], None]]:
+    def answers(self) -> Answers:
         """What other processes tell this one."""
         return {QuotasUsed: self._heard}
 
     def _heard(self, question: QuotasUsed, told: Told) -> None:
         self._elsewhere.heard(question.process, question.uses, self._clock.mono_ms())
         told(Done())
-
-
-def _nobody(_answer: object) -> None: ...

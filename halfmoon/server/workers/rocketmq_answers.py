@@ -7,7 +7,7 @@ from typing import Any
 
 from halfmoon.adapters.rocketmq.coordinating import Coordinating
 from halfmoon.adapters.rocketmq.shards import Stored
-from halfmoon.cluster.asking import Told
+from halfmoon.cluster.asking import Answerer, Answers, Told
 from halfmoon.cluster.messages import (
     AppendBatch,
     AskProducers,
@@ -30,11 +30,8 @@ from halfmoon.cluster.messages import (
 from halfmoon.core.kernel import Kernel
 from halfmoon.errors import BrokerError
 
-Answerer = Callable[[Any, Told], None]
-"""(question, told), as of cluster.asking.Answering."""
 
-
-def rocketmq_answers(kernel: Kernel, coordinating: Coordinating) -> dict[type[Question], Answerer]:
+def rocketmq_answers(kernel: Kernel, coordinating: Coordinating) -> Answers:
     """By the type of the question."""
 
     def commit(question: CommitProgress) -> tuple[object, int]:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from halfmoon.adapters.rocketmq.ends import END_TOPIC
 from halfmoon.adapters.rocketmq.shards import Offsets, Place, QueueEnd, Stored
-from halfmoon.cluster.asking import Asking, refused
+from halfmoon.cluster.asking import Asking, Told, nobody, refused
 from halfmoon.cluster.messages import (
     AppendBatch,
     AskProducers,
@@ -79,10 +79,10 @@ class RocketmqGroups:
     def consumer_left(self, group: str, client_id: str) -> None:
         if not self.is_here(group):  # a shard knows its own
             # Whoever cannot be reached now forgets it when it has not heard of it for long.
-            self._ask(group, ConsumerLeft(self._number, group, client_id), lambda _: None)
+            self._ask(group, ConsumerLeft(self._number, group, client_id), nobody)
 
     def in_order(self, group: str, *, holds_locks: bool) -> None:
-        self._ask(group, ConsumesInOrder(self._number, group, holds_locks), lambda _: None)  # it is said again
+        self._ask(group, ConsumesInOrder(self._number, group, holds_locks), nobody)  # it is said again
 
     def consuming(self, topic: Topic, told: Callable[[Sequence[str] | BrokerError], None]) -> None:
         def all_told(answers: Sequence[GroupsFound] | BrokerError) -> None:
@@ -91,7 +91,7 @@ class RocketmqGroups:
         questions = dict.fromkeys(range(self._layout.shards), GroupsConsuming(topic.number))
         _ask_all(self._asking, questions, GroupsFound, all_told)
 
-    def _ask(self, group: str, question: Question, answered: Callable[[object], None]) -> None:
+    def _ask(self, group: str, question: Question, answered: Told) -> None:
         self._asking.ask(self._layout.coordinator_of(group), question, answered)
 
 
@@ -109,7 +109,7 @@ class RocketmqProducers:
 
     def tell(self, group: str) -> None:
         for shard in self._others:  # who cannot be reached is told again
-            self._asking.ask(shard, ProducersSeen(self._number, group), lambda _: None)
+            self._asking.ask(shard, ProducersSeen(self._number, group), nobody)
 
     def ask(self, shard: int, group: str, messages: bytes, told: Callable[[bool], None]) -> None:
         def answered(answer: object) -> None:

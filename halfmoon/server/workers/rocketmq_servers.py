@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from halfmoon.adapters.tcp.access import Access
     from halfmoon.adapters.tcp.steps import InThread
     from halfmoon.adapters.tcp.turns import Turns
-    from halfmoon.cluster.asking import Asking
-    from halfmoon.cluster.messages import Question
+    from halfmoon.cluster.asking import Answers, Asking
     from halfmoon.config.listener_settings import RocketmqListener
     from halfmoon.config.settings import Settings
     from halfmoon.hooks.plugins import Plugins
@@ -82,7 +80,7 @@ class RocketmqServers:
         server.reuse_port = not place.is_cluster
         server.given = self._given
 
-    def answers(self, shard: int) -> Mapping[type[Question], Callable[..., None]]:
+    def answers(self, shard: int) -> Answers:
         """What a shard answers the others."""
         made = rocketmq_answers(self._shards.nodes[shard].kernel, self._coordinating(self.of[shard].node))
         return confirmed(self._place.confirm, made)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from halfmoon.adapters.kafka.lookup import epoch_at
 from halfmoon.adapters.kafka.shard_asking import AllShards
-from halfmoon.cluster.asking import Told
+from halfmoon.cluster.asking import Answers, Told, nobody
 from halfmoon.cluster.messages import (
     Done,
     ForgetShare,
     ForgetShareGroups,
-    Question,
     ResetShare,
     ShareMemberGone,
     ShareOffsets,
@@ -25,8 +23,6 @@ from halfmoon.server.assembly import Node
 from halfmoon.services.share.delivery import ShareDelivery
 from halfmoon.services.share.service import within
 from halfmoon.services.share.sessions import ShareSessions
-
-Answerer = Callable[[Any, Told], None]
 
 
 def finder(shared: SharedCatalog) -> Callable[[int, int], int]:
@@ -61,10 +57,10 @@ class JoinedShares:
     def _gone(self, group: str, member: str) -> None:
         # Whoever cannot be reached now releases it when the connection ends, or its lock.
         for shard in self._shards.elsewhere():
-            self._shards.asking.ask(shard, ShareMemberGone(group, member), _nobody)
+            self._shards.asking.ask(shard, ShareMemberGone(group, member), nobody)
 
 
-def share_answers(node: Node) -> dict[type[Question], Answerer]:
+def share_answers(node: Node) -> Answers:
     """What a shard answers."""
     answers = _Answers(node)
     return {
@@ -140,7 +136,3 @@ class _Answers:
         """Once all that it rests on is durable."""
         kernel = self._kernel
         kernel.when_durable(kernel.turn.state_position, lambda error: told(answer if error is None else error))
-
-
-def _nobody(_answer: object) -> None:
-    pass

@@ -7,11 +7,10 @@ rests on is durable.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from msgspec.structs import astuple
 
-from halfmoon.cluster.asking import Asking, Told, refused
+from halfmoon.cluster.asking import Answers, Asking, Told, refused
 from halfmoon.cluster.messages import (
     Done,
     DoubtTransactions,
@@ -19,7 +18,6 @@ from halfmoon.cluster.messages import (
     JoinTransaction,
     NewProducer,
     ProducerFound,
-    Question,
     TransactionJoined,
     TransactionsDoubted,
 )
@@ -29,9 +27,6 @@ from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.shards import OWN_TOPICS
 from halfmoon.server.assembly import Node
 from halfmoon.services.transactions.others import NOT_YET, NOWHERE, Doubt, End, Join, Joined, Outcome
-
-Answer = Callable[[Any, Told], None]
-"""(question, told), as of cluster.asking.Answering."""
 
 
 class TransactionShards:
@@ -90,7 +85,7 @@ def _misunderstood(answer: object) -> BrokerError:
     return BrokerError(Fault.UNKNOWN_SERVER_ERROR, f"an answer of another kind: {type(answer).__name__}")
 
 
-def answers(node: Node) -> dict[type[Question], Answer]:
+def answers(node: Node) -> Answers:
     """What a shard answers to the others, by the type of the question."""
     transactions, when_durable = node.transactions, node.kernel.when_durable
 

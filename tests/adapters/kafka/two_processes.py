@@ -13,7 +13,7 @@ from shard_rig import HERE, SHARDS, THERE, ShardRig
 from halfmoon.adapters.kafka.shard_asking import AllShards
 from halfmoon.adapters.kafka.shown import ShownEntries
 from halfmoon.adapters.tcp.access import Rights
-from halfmoon.cluster.asking import Told
+from halfmoon.cluster.asking import Answers, Told
 from halfmoon.cluster.messages import Question
 from halfmoon.cluster.receiving import Codec, encode_answer, encode_question
 from halfmoon.cluster.store import Change, News
@@ -28,14 +28,12 @@ from halfmoon.server.workers.hearing import hearing_answers
 from halfmoon.server.workers.shares import JoinedShares, finder, share_answers
 from tests.core.bench import VirtualClock, batch, relay
 
-Answerer = Callable[[Any, Told], None]
-
 
 class Questions:
     """As cluster/asking.Asking, of all processes. Questions arrive when `deliver` is called."""
 
     def __init__(self) -> None:
-        self.answers: dict[int, dict[type[Question], Answerer]] = {}
+        self.answers: dict[int, Answers] = {}
         """By shard."""
         self.unreachable: set[int] = set()
         self.answers_get_lost: set[int] = set()

@@ -16,7 +16,7 @@ from halfmoon.adapters.rocketmq.registry import Port
 from halfmoon.adapters.rocketmq.server import Server
 from halfmoon.adapters.rocketmq.shards import Administered, Shards
 from halfmoon.adapters.tcp.round_time import RoundTime
-from halfmoon.cluster.asking import Told
+from halfmoon.cluster.asking import Answers, Told
 from halfmoon.cluster.messages import Question
 from halfmoon.cluster.placement import Layout, id_beginning_in
 from halfmoon.config.listener_settings import RocketmqListener
@@ -28,7 +28,7 @@ from halfmoon.remoting.command import JSON
 from halfmoon.server.plugin_host import Host
 from halfmoon.server.workers.deletions import Deletions, deletion_answers
 from halfmoon.server.workers.hearing import hearing_answers
-from halfmoon.server.workers.rocketmq_answers import Answerer, rocketmq_answers
+from halfmoon.server.workers.rocketmq_answers import rocketmq_answers
 from halfmoon.server.workers.rocketmq_asking import RocketmqGroups, RocketmqMessages, RocketmqProducers
 from halfmoon.server.workers.rocketmq_brokers import RocketmqBrokers, listener_of
 from halfmoon.testing.node import BareNode
@@ -45,7 +45,7 @@ class DirectAsking:
     """Shards of this process are asked at once; the others cannot be reached."""
 
     def __init__(self) -> None:
-        self.answers: dict[int, dict[type[Question], Answerer]] = {}
+        self.answers: dict[int, Answers] = {}
         self.asked: Counter[str] = Counter()
         self.loses: set[type[Question]] = set()
         """Questions of these kinds never arrive."""
