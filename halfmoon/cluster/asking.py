@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from halfmoon.cluster.messages import Question
-from halfmoon.errors import BrokerError
+from halfmoon.errors import BrokerError, Fault
 
 Told = Callable[[object], None]
 """Called once: with the answer, or with a BrokerError. NOT_LEADER_OR_FOLLOWER: the shard cannot be reached now, and
@@ -43,3 +43,9 @@ def nobody(_answer: object) -> None:
 
 def refused(answer: object) -> BrokerError | None:
     return answer if isinstance(answer, BrokerError) else None
+
+
+def error_in(answer: object) -> BrokerError:
+    """What is told in the place of the answer that was expected."""
+    kind = type(answer).__name__
+    return refused(answer) or BrokerError(Fault.UNKNOWN_SERVER_ERROR, f"an answer of another kind: {kind}")

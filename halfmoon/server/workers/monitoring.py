@@ -19,7 +19,7 @@ from halfmoon.errors import BrokerError, Fault
 from halfmoon.server import readings
 from halfmoon.server.monitoring import Monitoring
 from halfmoon.server.progress_readings import UNKNOWN
-from halfmoon.server.workers.tasks import soon
+from halfmoon.server.workers.tasks import resolve, soon
 
 if TYPE_CHECKING:
     from halfmoon.server.reading_types import Readings
@@ -137,11 +137,7 @@ class WorkersMonitoring(Monitoring):
 
     def _ask(self, process: int, question: Question) -> asyncio.Future[object]:
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-
-        def told(answer: object) -> None:
-            if not future.done():
-                future.set_result(answer)
-
+        told = partial(resolve, future)
         if process == self._me:
             self._worker.answer(question, told)
         else:

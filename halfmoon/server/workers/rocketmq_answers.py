@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 from halfmoon.adapters.rocketmq.coordinating import Coordinating
 from halfmoon.adapters.rocketmq.shards import Stored
-from halfmoon.cluster.asking import Answerer, Answers, Told
+from halfmoon.cluster.asking import Answers, Told
 from halfmoon.cluster.messages import (
     AppendBatch,
     AskProducers,
@@ -22,13 +21,13 @@ from halfmoon.cluster.messages import (
     ProducersAsked,
     ProducersSeen,
     ProgressRead,
-    Question,
     QueueEnds,
     QueueEndsFound,
     ReadProgress,
 )
 from halfmoon.core.kernel import Kernel
 from halfmoon.errors import BrokerError
+from halfmoon.server.workers.answering import once_durable
 
 
 def rocketmq_answers(kernel: Kernel, coordinating: Coordinating) -> Answers:
@@ -76,28 +75,16 @@ def rocketmq_answers(kernel: Kernel, coordinating: Coordinating) -> Answers:
         except BrokerError as error:
             told(error)
 
-    def when_durable(make: Callable[[Any], tuple[object, int]]) -> Answerer:
-        """Answers once the log is durable up to the position that comes with the answer."""
-
-        def answer(question: Question, told: Told) -> None:
-            try:
-                made, position = make(question)
-            except BrokerError as error:
-                told(error)
-            else:
-                kernel.when_durable(position, lambda error: told(made if error is None else error))
-
-        return answer
-
+    durable = partial(once_durable, kernel)
     return {
-        CommitProgress: when_durable(commit),
-        ReadProgress: when_durable(read),
-        ConsumerSeen: when_durable(seen),
-        ConsumerLeft: when_durable(left),
-        ConsumesInOrder: when_durable(in_order),
-        GroupsConsuming: when_durable(consuming),
-        ProducersSeen: when_durable(producers),
-        AskProducers: when_durable(ask),
-        QueueEnds: when_durable(ends),
+        CommitProgress: durable(commit),
+        ReadProgress: durable(read),
+        ConsumerSeen: durable(seen),
+        ConsumerLeft: durable(left),
+        ConsumesInOrder: durable(in_order),
+        GroupsConsuming: durable(consuming),
+        ProducersSeen: durable(producers),
+        AskProducers: durable(ask),
+        QueueEnds: durable(ends),
         AppendBatch: append,
     }

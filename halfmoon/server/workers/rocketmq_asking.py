@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from halfmoon.adapters.rocketmq.ends import END_TOPIC
 from halfmoon.adapters.rocketmq.shards import Offsets, Place, QueueEnd, Stored
-from halfmoon.cluster.asking import Asking, Told, nobody, refused
+from halfmoon.cluster.asking import Asking, Told, error_in, nobody
 from halfmoon.cluster.messages import (
     AppendBatch,
     AskProducers,
@@ -219,9 +219,7 @@ def _done(answer: object) -> BrokerError | None:
 
 
 def _error(answer: object) -> BrokerError:
-    error = refused(answer)
-    if error is None:
-        return BrokerError(Fault.UNKNOWN_SERVER_ERROR, f"an answer of another kind: {type(answer).__name__}")
+    error = error_in(answer)
     if error.fault is Fault.NOT_LEADER_OR_FOLLOWER:  # what clients would take for a queue that has moved
         return BrokerError(Fault.COORDINATOR_NOT_AVAILABLE, f"another shard cannot be reached now: {error.message}")
     return error

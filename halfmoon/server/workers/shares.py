@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from halfmoon.adapters.kafka.lookup import epoch_at
 from halfmoon.adapters.kafka.shard_asking import AllShards
-from halfmoon.cluster.asking import Answers, Told, nobody
+from halfmoon.cluster.asking import Answerer, Answers, Told, nobody
 from halfmoon.cluster.messages import (
     Done,
     ForgetShare,
@@ -20,6 +21,7 @@ from halfmoon.cluster.shared import SharedCatalog
 from halfmoon.core.catalog.topics import Partition, RemotePartition
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.server.assembly import Node
+from halfmoon.server.workers.answering import once_durable
 from halfmoon.services.share.delivery import ShareDelivery
 from halfmoon.services.share.service import within
 from halfmoon.services.share.sessions import ShareSessions
@@ -62,23 +64,29 @@ class JoinedShares:
 
 def share_answers(node: Node) -> Answers:
     """What a shard answers."""
-    answers = _Answers(node)
+    kernel, answers = node.kernel, _Answers(node)
+
+    def durable(make: Callable[[Any], object]) -> Answerer:
+        """Once all that the answer rests on is durable."""
+        return once_durable(kernel, lambda question: (make(question), kernel.turn.state_position))
+
     return {
-        ShareOffsets: answers.offsets,
-        ResetShare: answers.reset,
-        ForgetShare: answers.forget,
-        ForgetShareGroups: answers.forget_groups,
+        ShareOffsets: durable(answers.offsets),
+        ResetShare: durable(answers.reset),
+        ForgetShare: durable(answers.forget),
+        ForgetShareGroups: durable(answers.forget_groups),
         ShareMemberGone: answers.member_gone,
     }
 
 
 class _Answers:
+    """`offsets`, …: raise BrokerError."""
+
     def __init__(self, node: Node) -> None:
-        self._kernel = node.kernel
         self._catalog = node.kernel.catalog
         self._shares = node.shares
 
-    def offsets(self, question: ShareOffsets, told: Told) -> None:
+    def offsets(self, question: ShareOffsets) -> ShareOffsetsFound:
         shares = self._shares
         if question.places is None:
             asked = shares.looked_at(question.group)
@@ -91,27 +99,21 @@ class _Answers:
             if progress is not None:
                 epoch = max(0, epoch_at(partition, progress.start))
                 rows.append((partition.topic.number, partition.index, progress.start, epoch, progress.lag))
-        self._tell(told, ShareOffsetsFound(rows))
+        return ShareOffsetsFound(rows)
 
-    def reset(self, question: ResetShare, told: Told) -> None:
-        def change() -> None:
-            starts = [(self._own(number, index), offset) for number, index, offset in question.starts]
-            self._shares.reset(question.group, [(each, within(each, offset)) for each, offset in starts])
+    def reset(self, question: ResetShare) -> Done:
+        starts = [(self._own(number, index), offset) for number, index, offset in question.starts]
+        self._shares.reset(question.group, [(each, within(each, offset)) for each, offset in starts])
+        return Done()
 
-        self._change(change, told)
+    def forget(self, question: ForgetShare) -> Done:
+        self._shares.forget(question.group, [self._own(*place) for place in question.places])
+        return Done()
 
-    def forget(self, question: ForgetShare, told: Told) -> None:
-        def change() -> None:
-            self._shares.forget(question.group, [self._own(*place) for place in question.places])
-
-        self._change(change, told)
-
-    def forget_groups(self, question: ForgetShareGroups, told: Told) -> None:
-        def change() -> None:
-            for group in question.groups:
-                self._shares.forget_group(group)
-
-        self._change(change, told)
+    def forget_groups(self, question: ForgetShareGroups) -> Done:
+        for group in question.groups:
+            self._shares.forget_group(group)
+        return Done()
 
     def member_gone(self, question: ShareMemberGone, told: Told) -> None:
         self._shares.member_gone(question.group, question.member)
@@ -123,16 +125,3 @@ class _Answers:
         if partition is None or isinstance(partition, RemotePartition):  # it is not known here yet, or any more
             raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
         return partition
-
-    def _change(self, change: Callable[[], None], told: Told) -> None:
-        try:
-            change()
-        except BrokerError as error:
-            told(error)
-        else:
-            self._tell(told, Done())
-
-    def _tell(self, told: Told, answer: object) -> None:
-        """Once all that it rests on is durable."""
-        kernel = self._kernel
-        kernel.when_durable(kernel.turn.state_position, lambda error: told(answer if error is None else error))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from msgspec.structs import astuple
 
-from halfmoon.cluster.asking import Answers, Asking, Told, refused
+from halfmoon.cluster.asking import Answers, Asking, error_in
 from halfmoon.cluster.messages import (
     Done,
     DoubtTransactions,
@@ -23,9 +23,10 @@ from halfmoon.cluster.messages import (
 )
 from halfmoon.cluster.placement import Layout
 from halfmoon.cluster.shared import SharedCatalog
-from halfmoon.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError
 from halfmoon.schema.shards import OWN_TOPICS
 from halfmoon.server.assembly import Node
+from halfmoon.server.workers.answering import once_durable
 from halfmoon.services.transactions.others import NOT_YET, NOWHERE, Doubt, End, Join, Joined, Outcome
 
 
@@ -58,7 +59,7 @@ class TransactionShards:
             if isinstance(answer, TransactionJoined):
                 told(Joined(*astuple(answer)))
             else:
-                told(refused(answer) or _misunderstood(answer))
+                told(error_in(answer))
 
         self._asking.ask(shard, JoinTransaction(*astuple(asked)), answered)
 
@@ -67,7 +68,7 @@ class TransactionShards:
             if isinstance(answer, TransactionsDoubted):
                 told([Outcome(each) for each in answer.outcomes])
             else:
-                told(refused(answer) or _misunderstood(answer))
+                told(error_in(answer))
 
         if 0 <= shard < self._layout.shards:
             self._asking.ask(shard, DoubtTransactions([astuple(each) for each in asked]), answered)
@@ -76,47 +77,33 @@ class TransactionShards:
 
     def end(self, shard: int, asked: End, told: Callable[[BrokerError | None], None]) -> None:
         def answered(answer: object) -> None:
-            told(None if isinstance(answer, Done) else refused(answer) or _misunderstood(answer))
+            told(None if isinstance(answer, Done) else error_in(answer))
 
         self._asking.ask(shard, EndTransaction(*astuple(asked)), answered)
 
 
-def _misunderstood(answer: object) -> BrokerError:
-    return BrokerError(Fault.UNKNOWN_SERVER_ERROR, f"an answer of another kind: {type(answer).__name__}")
-
-
 def answers(node: Node) -> Answers:
-    """What a shard answers to the others, by the type of the question."""
-    transactions, when_durable = node.transactions, node.kernel.when_durable
+    """What a shard answers to the others."""
+    kernel, transactions = node.kernel, node.transactions
 
-    def join(question: JoinTransaction, told: Told) -> None:
-        try:
-            joined = transactions.join(Join(*astuple(question)))
-        except BrokerError as error:
-            told(error)
-            return
-        answer = TransactionJoined(joined.position, joined.refused)
-        when_durable(joined.position, lambda error: told(answer if error is None else error))
+    def join(question: JoinTransaction) -> tuple[object, int]:
+        joined = transactions.join(Join(*astuple(question)))
+        return TransactionJoined(joined.position, joined.refused), joined.position
 
-    def doubt(question: DoubtTransactions, told: Told) -> None:
+    def doubt(question: DoubtTransactions) -> tuple[object, int]:
         position, outcomes = transactions.outcomes([Doubt(*row) for row in question.rows])
-        answer = TransactionsDoubted([each.value for each in outcomes])
-        when_durable(position, lambda error: told(answer if error is None else error))
+        return TransactionsDoubted([each.value for each in outcomes]), position
 
-    def end(question: EndTransaction, told: Told) -> None:
-        try:
-            position = transactions.end_here(End(*astuple(question)))
-        except BrokerError as error:
-            told(error)
-            return
-        when_durable(position, lambda error: told(Done() if error is None else error))
+    def end(question: EndTransaction) -> tuple[object, int]:
+        return Done(), transactions.end_here(End(*astuple(question)))
 
-    def new_producer(_question: NewProducer, told: Told) -> None:
-        try:
-            producer_id, position = node.kernel.allocate_producer_id()
-        except BrokerError as error:
-            told(error)
-            return
-        when_durable(position, lambda error: told(ProducerFound(producer_id) if error is None else error))
+    def new_producer(_question: NewProducer) -> tuple[object, int]:
+        producer_id, position = kernel.allocate_producer_id()
+        return ProducerFound(producer_id), position
 
-    return {JoinTransaction: join, DoubtTransactions: doubt, EndTransaction: end, NewProducer: new_producer}
+    return {
+        JoinTransaction: once_durable(kernel, join),
+        DoubtTransactions: once_durable(kernel, doubt),
+        EndTransaction: once_durable(kernel, end),
+        NewProducer: once_durable(kernel, new_producer),
+    }
