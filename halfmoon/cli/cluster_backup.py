@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from halfmoon.cli import output
-from halfmoon.cli.cluster_common import Config, carried_out, settings_of
+from halfmoon.cli.cluster_common import Config, carried_out, make_keys, settings_of
 from halfmoon.cli.options import Output, OutputOption
 from halfmoon.cluster.placement import Layout
-from halfmoon.errors import StartError
 from halfmoon.server.nodes import engines, keys
 
 if TYPE_CHECKING:
@@ -91,7 +89,7 @@ def restore(
     manifest = carried_out(run)
     has_keys = (folder / keys.CA).exists()
     if not has_keys:
-        _make_keys(folder)
+        make_keys(folder)
     found = {
         "cluster": manifest.cluster_id, "made_at": manifest.made_at, "shards": manifest.shards,
         "objects": manifest.objects, "bytes": manifest.objects_bytes + manifest.tables_bytes,
@@ -107,14 +105,6 @@ def restore(
             "`halfmoon cluster certificate N` makes the keys of a node"
         )
     return 0
-
-
-def _make_keys(folder: Path) -> None:
-    """Raises StartError."""
-    try:
-        keys.make_common(folder, os.urandom)
-    except OSError as error:
-        raise StartError(f"{folder}: {error.strerror}") from error
 
 
 def resume(config: Config) -> int:

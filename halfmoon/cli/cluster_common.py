@@ -14,7 +14,7 @@ from halfmoon.cli.errors import CliError
 from halfmoon.config.cluster_settings import ClusterSettings
 from halfmoon.config.settings import load_settings
 from halfmoon.errors import HalfmoonError, StartError
-from halfmoon.server.nodes import engines
+from halfmoon.server.nodes import engines, keys
 
 if TYPE_CHECKING:
     from halfmoon.cluster.engine.database import LogDatabase
@@ -49,6 +49,18 @@ def carried_out(work: Callable[[], Awaitable[T]]) -> T:
         raise CliError(f"a cluster needs more libraries ({error.name}): pip install 'halfmoon[cluster]'") from None
     except HalfmoonError as error:
         raise CliError(str(error)) from None
+
+
+def make_keys(folder: Path, nodes: int = 0) -> None:
+    """Those that nodes have in common, and those of nodes 1 to `nodes`. What is there stays. Raises StartError,
+    CliError."""
+    try:
+        keys.make_common(folder, os.urandom)
+        for number in range(1, nodes + 1):
+            if not keys.of_node(folder, number).certificate.exists():
+                keys.make_node(folder, number)
+    except OSError as error:
+        raise CliError(f"{folder}: {error.strerror}") from None
 
 
 def settings_of(config: Path) -> ClusterSettings:

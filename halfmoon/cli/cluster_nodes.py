@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from halfmoon.cli import output
-from halfmoon.cli.cluster_common import Config, carried_out, settings_of, with_database
+from halfmoon.cli.cluster_common import Config, carried_out, make_keys, settings_of, with_database
 from halfmoon.cli.errors import CliError
 from halfmoon.cli.options import Output, OutputOption
 from halfmoon.config.cluster_settings import ClusterSettings
@@ -57,7 +57,7 @@ def init(
         await schema.create(engines.database_access(settings), cluster_id, fast, objects)
         return cluster_id
 
-    _keys_of(folder, nodes)
+    make_keys(folder, nodes)
     cluster_id = carried_out(make)
     if result is Output.JSON:
         output.json_document({"cluster_id": cluster_id, "fast": fast, "object": objects, "keys": str(folder)})
@@ -258,14 +258,3 @@ async def _comes_about(is_so: Callable[[], Awaitable[bool]]) -> bool:
             return True
         await asyncio.sleep(LOOK_S)
     return False
-
-
-def _keys_of(folder: Path, nodes: int) -> None:
-    """Raises CliError."""
-    try:
-        keys.make_common(folder, os.urandom)
-        for number in range(1, nodes + 1):
-            if not keys.of_node(folder, number).certificate.exists():
-                keys.make_node(folder, number)
-    except OSError as error:
-        raise CliError(f"{folder}: {error.strerror}") from None
