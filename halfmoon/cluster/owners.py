@@ -53,8 +53,7 @@ class ShardOwners:
 
     def shard_of(self, partition: Partition) -> int:
         """−1 where nobody knows the partition."""
-        shards = self._shared.placements.get(partition.topic.number, b"")
-        return shards[partition.index] if partition.index < len(shards) else -1
+        return self._shared.shard_of(partition.topic.number, partition.index)
 
     def owner_of(self, partition: Partition) -> int:
         shard = self.shard_of(partition)

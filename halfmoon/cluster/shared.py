@@ -50,6 +50,11 @@ class SharedCatalog:
         """Called before a snapshot is taken over; what it returns is called afterwards. Who follows changes one by one
         would miss what was in between."""
 
+    def shard_of(self, number: int, index: int) -> int:
+        """In which shard a partition lies, by its topic's number and its own; −1 where nobody knows it."""
+        shards = self.placements.get(number, b"")
+        return shards[index] if index < len(shards) else -1
+
     def take(self, news: News) -> set[int]:
         """Apply what is new; the numbers of topics that it concerns: all, where a snapshot was among it."""
         touched: set[int] = set()

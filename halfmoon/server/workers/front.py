@@ -266,8 +266,7 @@ class Front:
 
     def shard_of(self, topic: Topic, index: int) -> int:
         """−1 where nobody knows the partition."""
-        shards = self._shared.placements.get(topic.number, b"")
-        return shards[index] if index < len(shards) else -1
+        return self._shared.shard_of(topic.number, index)
 
     # -- what a node is ------------------------------------------------------------------------------------------------
 

@@ -135,9 +135,8 @@ class RocketmqProducers:
 class RocketmqMessages:
     """See adapters/rocketmq/shards.Messages."""
 
-    def __init__(self, placements: Mapping[int, bytes], asking: Asking, later: Timer) -> None:
-        """`placements`: as of SharedCatalog."""
-        self._placements = placements
+    def __init__(self, shared: SharedCatalog, asking: Asking, later: Timer) -> None:
+        self._shared = shared
         self._asking = asking
         self._later = later
 
@@ -162,8 +161,8 @@ class RocketmqMessages:
             else:
                 told(error)
 
-        shard = self._shard_of(question.topic, question.partition)
-        if shard is None:
+        shard = self._shared.shard_of(question.topic, question.partition)
+        if shard < 0:
             told(BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION))
         else:
             self._asking.ask(shard, question, answered)
@@ -171,8 +170,8 @@ class RocketmqMessages:
     def ends(self, offsets: Offsets, told: Callable[[Sequence[QueueEnd] | BrokerError], None]) -> None:
         rows: dict[int, list[tuple[int, int, int]]] = {}
         for (number, index), offset in offsets.items():
-            shard = self._shard_of(number, index)
-            if shard is not None:
+            shard = self._shared.shard_of(number, index)
+            if shard >= 0:
                 rows.setdefault(shard, []).append((number, index, offset))
 
         def all_told(answers: Sequence[QueueEndsFound] | BrokerError) -> None:
@@ -180,10 +179,6 @@ class RocketmqMessages:
 
         questions = {shard: QueueEnds(asked) for shard, asked in rows.items()}
         _ask_all(self._asking, questions, QueueEndsFound, all_told)
-
-    def _shard_of(self, number: int, index: int) -> int | None:
-        shards = self._placements.get(number, b"")
-        return shards[index] if index < len(shards) else None
 
 
 def _ask_all(

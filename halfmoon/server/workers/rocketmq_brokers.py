@@ -52,11 +52,12 @@ class RocketmqBrokers:
         return [(self._broker(shard), counts[shard]) for shard in sorted(counts) if shard in self._addresses]
 
     def holder(self, topic: Topic, index: int) -> Holder | None:
-        shards = self._shared.placements.get(topic.number, b"")
-        if not index < len(shards) or shards[index] not in self._addresses:
+        shard = self._shared.shard_of(topic.number, index)
+        if shard not in self._addresses:
             return None
         number = self._shared.catalog.by_number[topic.number].partitions[index].queue_number
-        return Holder(self._broker(shards[index]), shards[:index].count(shards[index]), number)
+        before = self._shared.placements[topic.number][:index]
+        return Holder(self._broker(shard), before.count(shard), number)
 
     def _broker(self, shard: int) -> Broker:
         host, port = self._addresses[shard]

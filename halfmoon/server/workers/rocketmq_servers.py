@@ -66,7 +66,7 @@ class RocketmqServers:
         shards, place, listener, asking = self._shards.shared, self._place, self._listener, self._asking
         node = self._shards.nodes[shard]
         groups = RocketmqGroups(shard, place.layout, asking)
-        messages = RocketmqMessages(shards.placements, asking, self._loop.call_later)
+        messages = RocketmqMessages(shards, asking, self._loop.call_later)
         producers = RocketmqProducers(shard, place.shards, asking, listener.broker_name, shards)
         new_id = partial(_new_topic_id, shard, place.layout)
         configs = {} if place.layout.is_fast(shard) else {DURABILITY: OBJECT}

@@ -17,7 +17,6 @@ from halfmoon.cluster.messages import (
     ShareOffsets,
     ShareOffsetsFound,
 )
-from halfmoon.cluster.shared import SharedCatalog
 from halfmoon.core.catalog.topics import Partition, RemotePartition
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.server.assembly import Node
@@ -25,16 +24,6 @@ from halfmoon.server.workers.answering import once_durable
 from halfmoon.services.share.delivery import ShareDelivery
 from halfmoon.services.share.service import within
 from halfmoon.services.share.sessions import ShareSessions
-
-
-def finder(shared: SharedCatalog) -> Callable[[int, int], int]:
-    """(topic number, partition) → its shard; −1 where nobody knows the partition."""
-
-    def shard_of(number: int, index: int) -> int:
-        shards = shared.placements.get(number, b"")
-        return shards[index] if index < len(shards) else -1
-
-    return shard_of
 
 
 class JoinedShares:

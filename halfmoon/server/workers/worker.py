@@ -55,7 +55,7 @@ from halfmoon.server.workers.monitoring import WorkersMonitoring
 from halfmoon.server.workers.open_shards import OpenShards, read_all
 from halfmoon.server.workers.quota_news import EVERY_S, QuotaNews
 from halfmoon.server.workers.running_shards import RunningShards
-from halfmoon.server.workers.shares import JoinedShares, finder, share_answers
+from halfmoon.server.workers.shares import JoinedShares, share_answers
 from halfmoon.server.workers.tasks import in_thread
 from halfmoon.services.audit.topic import CONFIGS as AUDIT_CONFIGS
 from halfmoon.services.common.services import Services
@@ -204,7 +204,7 @@ class Worker:
     def _join_shards(self) -> None:
         """What the shards have in common, and what they answer each other."""
         place, shards = self.place, self.shards
-        all_shards = AllShards(self.links, place.shards, shards.nodes.keys(), finder(shards.shared))
+        all_shards = AllShards(self.links, place.shards, shards.nodes.keys(), shards.shared.shard_of)
         self._shares = JoinedShares(all_shards, self.settings.groups.share.max_sessions)
         for number in shards.nodes:
             self._join(number)

@@ -25,7 +25,7 @@ from halfmoon.server.workers.asking_all import message_answers
 from halfmoon.server.workers.deletions import deletion_answers
 from halfmoon.server.workers.entries import entries_answers
 from halfmoon.server.workers.hearing import hearing_answers
-from halfmoon.server.workers.shares import JoinedShares, finder, share_answers
+from halfmoon.server.workers.shares import JoinedShares, share_answers
 from tests.core.bench import VirtualClock, batch, relay
 
 
@@ -89,7 +89,7 @@ class TwoProcesses:
         for rig, here in zip(self.rigs, (HERE, THERE), strict=True):
             rig.asking = self.questions
             self.nodes |= rig.nodes
-            self.shards = AllShards(self.questions, SHARDS, frozenset(here), finder(rig.shared))
+            self.shards = AllShards(self.questions, SHARDS, frozenset(here), rig.shared.shard_of)
             joined = JoinedShares(self.shards, rig.settings.groups.share.max_sessions)
             for node in rig.nodes.values():
                 joined.add(node)

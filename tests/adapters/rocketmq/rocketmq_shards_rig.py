@@ -156,7 +156,7 @@ class Rig(ShardRig):
             SHARDS,
             self.brokers,
             RocketmqGroups(number, Layout.of_workers(SHARDS), self.asking),
-            RocketmqMessages(self.shared.placements, self.asking, self.loop.call_later),
+            RocketmqMessages(self.shared, self.asking, self.loop.call_later),
             RocketmqProducers(number, SHARDS, self.asking, listener.broker_name, self.shared),
             self.catalog_changes,
             lambda: id_beginning_in(number, os.urandom(16), Layout.of_workers(SHARDS)),
