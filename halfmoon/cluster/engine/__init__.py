@@ -7,7 +7,7 @@ were written. So a node that has lost a shard cannot acknowledge anything, whate
 
     database     heads, pieces, leases: the port
     objects      the object store: the port; `store_watch`: whether it is reached
-    trying       calls to either, made some times
+    trying       calls to either, made some times; `insisting`: until they succeed
     pieces       what a log consists of, as the database lists it; `piece_list`: as its owner knows it
     naming       names of objects
     footer       what stands in an object, so that the database can be made anew

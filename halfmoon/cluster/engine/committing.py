@@ -15,7 +15,7 @@ A call that fails says nothing about what it did. So the heads are read, until t
     epoch is, end is its start          it was not: the very same again
     another epoch                       lost
 
-The same goes for the store: what may be there under a name is there, if it has the footer that was sent.
+The same goes for the store (insisting.py).
 """
 
 from __future__ import annotations
@@ -23,20 +23,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol
 
 from halfmoon.cluster.engine import footer
 from halfmoon.cluster.engine.database import Commit, CondemnedError, DatabaseUnavailableError, LogDatabase
-from halfmoon.cluster.engine.objects import ObjectExistsError, ObjectMissingError, ObjectStore, StoreUnavailableError
+from halfmoon.cluster.engine.insisting import Pauses, insist, store_object
+from halfmoon.cluster.engine.objects import ObjectStore
 from halfmoon.cluster.engine.pieces import Head
 from halfmoon.errors import LeaseLostError
 
-T = TypeVar("T")
 log: Final = logging.getLogger("halfmoon.cluster")
 
-FIRST_PAUSE_S: Final = 0.02
-LAST_PAUSE_S: Final = 1.0
-"""Between tries; each pause is twice as long as the one before."""
 ROW_STATEMENTS: Final = 2
 """So many are on their way at once: a shard whose row is locked holds up the others of its statement."""
 OBJECTS: Final = 4
@@ -297,36 +294,6 @@ def _taken(ended: _Ended) -> list[Taken]:
     return [one for one in found if one is not None]
 
 
-async def store_object(store: ObjectStore, key: str, data: bytes) -> None:
-    """Until it is there. `data` ends with a footer. Raises OSError where another object has the name."""
-    pauses = _Pauses()
-    while True:
-        try:
-            await store.put(key, data)
-            return
-        except ObjectExistsError:
-            if await _has(store, key, data):
-                return
-            raise OSError(f"object {key} is there, and is another one") from None
-        except StoreUnavailableError as error:
-            await pauses.wait("object_stored", error)
-
-
-async def _has(store: ObjectStore, key: str, data: bytes) -> bool:
-    """Whether what is there is what was sent, by an earlier try: it has the same length and the same footer."""
-    pauses = _Pauses()
-    while True:
-        try:
-            if await store.size(key) != len(data):
-                return False
-            begin = len(data) - footer.TRAILER_BYTES
-            return await store.get(key, begin, len(data)) == data[begin:]
-        except ObjectMissingError:
-            return False
-        except StoreUnavailableError as error:
-            await pauses.wait("object_read", error)
-
-
 async def _decide(
     database: LogDatabase,
     commits: Sequence[Commit],
@@ -335,7 +302,7 @@ async def _decide(
 ) -> None:
     """Until the end of each is certain; `ended` is told. Raises CondemnedError."""
     left = ended.without(commits)
-    pauses = _Pauses()
+    pauses = Pauses()
     while left:
         condemned: CondemnedError | None = None
         try:
@@ -377,24 +344,3 @@ def _end_of(commit: Commit, head: Head | None) -> bool | OSError:
 def _lost_commits(found: str) -> OSError:
     """Nobody else writes in this epoch: the database forgot what it had promised, or was restored."""
     return OSError(f"{found}: the database has lost commits")
-
-
-async def insist(what: str, call: Callable[[], Awaitable[T]]) -> T:
-    """Ask the database until it answers. `what`: for the log."""
-    pauses = _Pauses()
-    while True:
-        try:
-            return await call()
-        except DatabaseUnavailableError as error:
-            await pauses.wait(what, error)
-
-
-class _Pauses:
-    def __init__(self) -> None:
-        self._next_s = FIRST_PAUSE_S
-
-    async def wait(self, what: str, error: Exception) -> None:
-        """`what` has failed, or its outcome is unknown."""
-        log.info("event=tried_again what=%s again_s=%g error=%s", what, self._next_s, error)
-        await asyncio.sleep(self._next_s)
-        self._next_s = min(LAST_PAUSE_S, 2 * self._next_s)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from halfmoon.cluster.engine import footer, merging, naming
-from halfmoon.cluster.engine.committing import insist, store_object
 from halfmoon.cluster.engine.database import Commit, CondemnedError, DatabaseUnavailableError, LogDatabase
+from halfmoon.cluster.engine.insisting import insist, store_object
 from halfmoon.cluster.engine.merging import Run
 from halfmoon.cluster.engine.objects import ObjectStore
 from halfmoon.cluster.engine.piece_list import PieceList

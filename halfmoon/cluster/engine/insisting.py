@@ -1,0 +1,72 @@
+"""Calls to the store and to the database that are made until they succeed: nobody can go on before it is certain what
+they have come to. Others are made some times (trying.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from halfmoon.cluster.engine import footer
+from halfmoon.cluster.engine.database import DatabaseUnavailableError
+from halfmoon.cluster.engine.objects import ObjectExistsError, ObjectMissingError, ObjectStore, StoreUnavailableError
+
+T = TypeVar("T")
+log: Final = logging.getLogger("halfmoon.cluster")
+
+FIRST_PAUSE_S: Final = 0.02
+LAST_PAUSE_S: Final = 1.0
+"""Between tries; each pause is twice as long as the one before."""
+
+
+async def insist(what: str, call: Callable[[], Awaitable[T]]) -> T:
+    """Ask the database until it answers. `what`: for the log."""
+    pauses = Pauses()
+    while True:
+        try:
+            return await call()
+        except DatabaseUnavailableError as error:
+            await pauses.wait(what, error)
+
+
+async def store_object(store: ObjectStore, key: str, data: bytes) -> None:
+    """Until it is there: what may be there under a name is there, if it has the footer that was sent, with which `data`
+    ends. Raises OSError where another object has the name."""
+    pauses = Pauses()
+    while True:
+        try:
+            await store.put(key, data)
+            return
+        except ObjectExistsError:
+            if await _has(store, key, data):
+                return
+            raise OSError(f"object {key} is there, and is another one") from None
+        except StoreUnavailableError as error:
+            await pauses.wait("object_stored", error)
+
+
+async def _has(store: ObjectStore, key: str, data: bytes) -> bool:
+    """Whether what is there is what was sent, by an earlier try: it has the same length and the same footer."""
+    pauses = Pauses()
+    while True:
+        try:
+            if await store.size(key) != len(data):
+                return False
+            begin = len(data) - footer.TRAILER_BYTES
+            return await store.get(key, begin, len(data)) == data[begin:]
+        except ObjectMissingError:
+            return False
+        except StoreUnavailableError as error:
+            await pauses.wait("object_read", error)
+
+
+class Pauses:
+    def __init__(self) -> None:
+        self._next_s = FIRST_PAUSE_S
+
+    async def wait(self, what: str, error: Exception) -> None:
+        """`what` has failed, or its outcome is unknown."""
+        log.info("event=tried_again what=%s again_s=%g error=%s", what, self._next_s, error)
+        await asyncio.sleep(self._next_s)
+        self._next_s = min(LAST_PAUSE_S, 2 * self._next_s)
