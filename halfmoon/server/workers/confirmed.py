@@ -6,28 +6,25 @@ of the shards that are here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from halfmoon.cluster.messages import QueueEnds, ReadProgress, ShareOffsets
 from halfmoon.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
     from halfmoon.adapters.kafka.shards import Confirm
-    from halfmoon.cluster.asking import Told
+    from halfmoon.cluster.asking import Answerer, Answers, Told
     from halfmoon.cluster.messages import Question
-
-    Answerer = Callable[[Any, Told], None]
 
 CONFIRMED: Final = frozenset({ReadProgress, QueueEnds, ShareOffsets})
 """Offsets that groups have committed, ends of queues, and where share groups are. What changes something is certain by
 its commit."""
 
 
-def confirmed(confirm: Confirm | None, answers: Mapping[type[Question], Answerer]) -> dict[type[Question], Answerer]:
+def confirmed(confirm: Confirm | None, answers: Answers) -> Answers:
     """`confirm`: as of adapters/kafka/shards.Homes."""
     if confirm is None:
-        return dict(answers)
+        return answers
     return {kind: _later(confirm, each) if kind in CONFIRMED else each for kind, each in answers.items()}
 
 
