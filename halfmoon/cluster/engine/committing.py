@@ -38,6 +38,11 @@ ROW_STATEMENTS: Final = 2
 """So many are on their way at once: a shard whose row is locked holds up the others of its statement."""
 OBJECTS: Final = 4
 """So many are on their way at once."""
+ROWS_BYTES = 8 << 20
+"""About the most that a statement commits. What has come together while nothing could be committed may be more than can
+be sent in the time that a call has; then it would be tried for ever."""
+OBJECT_MOST_BYTES = 32 << 20
+"""Of an object."""
 
 Frames = Sequence[memoryview | bytes]
 """Of each piece of a commit."""
@@ -54,8 +59,8 @@ class Source(Protocol):
     shard: int
 
     def take(self) -> Taken | None:
-        """All that it has written and not committed; at least one piece. None: it was told an end already, since it is
-        not this node's any more."""
+        """What it has written and not committed, or the first part of that; at least one piece. None: it was told an
+        end already, since it is not this node's any more."""
         ...
 
     def committed(self, commit: Commit) -> None:
@@ -134,7 +139,13 @@ class RowCommitter:
         _run(self._commit(ended), ended, self._tasks, self._begin)
 
     async def _commit(self, ended: _Ended) -> None:
-        taken = {one.commit.shard: one for one in _taken(ended)}
+        found, rest = _take(ended, ROWS_BYTES)
+        if rest:
+            self._waiting = rest | self._waiting
+            self._hurried = self._held
+            if len(self._tasks) < ROW_STATEMENTS:
+                asyncio.get_running_loop().call_soon(self._begin)
+        taken = {one.commit.shard: one for one in found}
 
         async def apply(commits: Sequence[Commit]) -> set[int]:
             frames = [[bytes(data) for data in taken[commit.shard].frames] for commit in commits]
@@ -217,7 +228,10 @@ class ObjectCommitter:
             _run(self._commit(ended), ended, self._tasks, self._begin)
 
     async def _commit(self, ended: _Ended) -> None:
-        left = _taken(ended)
+        left, rest = _take(ended, OBJECT_MOST_BYTES)
+        if rest:
+            self._waiting = rest | self._waiting
+            self.hurry()
         while left:
             key = self._make_key()
             commits = [one.commit for one in left]
@@ -289,9 +303,21 @@ class _Ended:
         return [commit for commit in commits if commit.shard not in self._told]
 
 
-def _taken(ended: _Ended) -> list[Taken]:
-    found = [source.take() for _, source in sorted(ended.sources.items())]
-    return [one for one in found if one is not None]
+def _take(ended: _Ended, most_bytes: int) -> tuple[list[Taken], dict[int, Source]]:
+    """What is to be committed together, sorted by shard, and the sources for which there was no room; these are none of
+    `ended`'s any more."""
+    found: list[Taken] = []
+    size = 0
+    rest: dict[int, Source] = {}
+    for shard, source in list(ended.sources.items()):
+        if size >= most_bytes:
+            rest[shard] = ended.sources.pop(shard)
+            continue
+        taken = source.take()
+        if taken is not None:
+            found.append(taken)
+            size += taken.commit.end - taken.commit.start
+    return sorted(found, key=lambda one: one.commit.shard), rest
 
 
 async def _decide(

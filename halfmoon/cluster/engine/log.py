@@ -7,6 +7,7 @@ this epoch from a segment of their own on: so each segment was written by one no
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Final, NamedTuple
@@ -33,6 +34,8 @@ CHECKPOINT_AFTER_MS: Final = 300_000
 CHECKPOINT_BATCHES: Final = 4_000
 """Whoever takes several shards over at once reads so many batches of each: 30 µs for one, where nothing is compiled."""
 
+COMMIT_BYTES = 8 << 20
+"""About the most that one commit of a shard has, so that it can be sent in the time that a call has."""
 MOST_WAITING_BYTES = 64 << 20
 """Of a shard. It takes no more then: producers are to hear that something is wrong, and try again."""
 
@@ -43,6 +46,7 @@ class ShardCommit:
     def __init__(self, log: ShardLog) -> None:
         self._log = log
         self.target = log.written
+        self._reached = log.flushed
         self.shard = log.backing.shard
         self._grows = False
         self._ended = False
@@ -79,18 +83,25 @@ class ShardCommit:
         log = self._log
         if self._ended:
             return None
+        self._reached = max(self._reached, log.flushed)
         if self._grows:
-            self.target = log.written
-        if self.target <= log.flushed:  # another commit has brought it there meanwhile
-            self.target = log.flushed
+            self.target = log.commit_end(self._reached, log.written)
+        if self.target <= self._reached:  # another commit has brought it there meanwhile
+            self.target = self._reached
             self._tell(None)
             return None
-        pieces, frames = log.between(log.flushed, self.target)
+        pieces, frames = log.between(self._reached, log.commit_end(self._reached, self.target))
         return Taken(Commit(self.shard, log.backing.epoch, tuple(pieces)), frames)
 
     def committed(self, commit: Commit) -> None:
-        self._log.backing.pieces.add(commit.pieces)
-        self._tell(None)
+        backing = self._log.backing
+        backing.pieces.add(commit.pieces)
+        self._reached = commit.end
+        if self._reached < self.target and not self._ended:
+            backing.wants(self)
+            backing.hurry()
+        else:
+            self._tell(None)
 
     def failed(self, error: OSError) -> None:
         self._tell(error)
@@ -125,6 +136,8 @@ class ShardLog(CommitLog):
         self.checkpoint_after_ms = CHECKPOINT_AFTER_MS
         self.checkpoint_batches = CHECKPOINT_BATCHES
         self._files = files
+        self._write_ends: deque[int] = deque()
+        """Where each write ended that is not committed: frames that belong together were written together."""
 
     def open(self) -> None:
         fs = self._files
@@ -165,7 +178,9 @@ class ShardLog(CommitLog):
     def write(self) -> None:
         before = self.written
         super().write()
-        self.backing.written(self.written - before)
+        if self.written > before:
+            self._write_ends.append(self.written)
+            self.backing.written(self.written - before)
         if self._is_behind():
             self.low_disk = True
 
@@ -173,6 +188,17 @@ class ShardLog(CommitLog):
         super().finish_sync(job, error)
         if self.low_disk and self.has_room():
             self.low_disk = False
+
+    def commit_end(self, begin: int, end: int) -> int:
+        """Of a commit that begins there: `end`, where that is not too far, else where a write ended before it."""
+        ends = self._write_ends
+        while ends and ends[0] <= self.flushed:
+            ends.popleft()
+        if end - begin <= COMMIT_BYTES:
+            return end
+        inside = [each for each in ends if begin < each < end]
+        near = [each for each in inside if each <= begin + COMMIT_BYTES]
+        return near[-1] if near else inside[0] if inside else end
 
     def _is_behind(self) -> bool:
         return self.written - self.flushed > MOST_WAITING_BYTES

@@ -42,6 +42,10 @@ class Shards(Protocol):
         """Another node owns it."""
         ...
 
+    def store_lost(self) -> None:
+        """The object store has not been reached for a while, and other nodes are told so."""
+        ...
+
     async def give(self, move: Move) -> None:
         """Let go of a shard in good order, and hand it over."""
         ...
@@ -133,6 +137,8 @@ class Membership:
             await self._database.can_store(self.incarnation, not self.stores)
             self.stores = not self.stores
             log.warning("event=store_reached reached=%s", self.stores)
+            if not self.stores:
+                self._shards.store_lost()
         for head in heads:  # by a take of unknown outcome, or given by another node
             self._own(head)
 

@@ -92,6 +92,15 @@ class HeldShards:
         self._begin(shard)
         self._on_lost()
 
+    def store_lost(self) -> None:
+        for shard in self.leaving:
+            self._waits_for_no_store(shard)
+
+    def _waits_for_no_store(self, shard: int) -> None:
+        """One that is being given away: what is on its way to the store would be waited for, and no other shard could
+        be given away."""
+        self._engine.abandon(shard, LeaseLostError(f"shard {shard} goes to a node that reaches the object store"))
+
     async def give(self, move: Move) -> None:
         wanted = self._wanted.get(move.head.shard)
         if wanted is not None and wanted.epoch == move.head.epoch:
@@ -107,9 +116,9 @@ class HeldShards:
     async def _hand_over(self, move: Move) -> bool:
         """Close it, and have another node own it. Raises DatabaseUnavailableError."""
         shard = move.head.shard
-        if not self.member.stores:  # what is on its way to the store would be waited for
-            self._engine.abandon(shard, LeaseLostError(f"shard {shard} goes to a node that reaches the object store"))
         self.leaving.add(shard)
+        if not self.member.stores:
+            self._waits_for_no_store(shard)
         given = None
         try:
             await self._shut(shard)

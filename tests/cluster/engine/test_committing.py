@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.cluster.engine import footer
+from halfmoon.cluster.engine import committing, footer
 from halfmoon.cluster.engine.backing import Backing
 from halfmoon.cluster.engine.committing import ObjectCommitter, RowCommitter, Taken
 from halfmoon.cluster.engine.database import Commit, CondemnedError
@@ -354,6 +354,43 @@ def test_rows_that_are_held_wait_but_for_a_shard_in_a_hurry() -> None:
             await asyncio.sleep(0.001)
 
     run(1, play, Durability.FAST)
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("kind", list(Durability))
+def test_what_has_come_together_while_nothing_could_be_committed_is_committed_in_parts(
+    kind: Durability, held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it may be more than can be sent in the time that a call has, and be tried for ever."""
+    monkeypatch.setattr(committing, "ROWS_BYTES", 1_500)
+    monkeypatch.setattr(committing, "OBJECT_MOST_BYTES", 1_500)
+    sizes: list[int] = []
+
+    async def play(world: World) -> None:
+        logs = await world.node()
+        database = world.unsure_database
+        for name in ("commit_rows", "commit_object"):
+            call = getattr(database, name)
+
+            async def counted(*given: Any, call: Any = call) -> Any:
+                (commits,) = (each for each in given if isinstance(each, list) and isinstance(each[0], Commit))
+                sizes.append(sum(commit.end - commit.start for commit in commits))
+                return await call(*given)
+
+            setattr(database, name, counted)
+        committer = world.committers[-1]
+        if kind is Durability.FAST:
+            committer.held = held
+        for log in logs.values():
+            log.append(1_000)
+        if held:
+            await asyncio.sleep(0)
+            committer.hurry()
+        await until(lambda: all(log.acknowledged for log in logs.values()))
+
+    run(1, play, kind)
+    assert len(sizes) == SHARDS // 2
+    assert max(sizes) < 2_100
 
 
 def test_an_object_comes_at_once_where_a_shard_is_in_a_hurry() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -400,6 +402,38 @@ def test_a_log_that_is_behind_takes_no_more_batches_until_some_is_committed(
     assert storage.log.end > end
     commit(storage)
     put(storage, 3)
+    commit(storage)
+    assert storage.log.flushed == storage.log.end
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_what_is_much_is_committed_in_parts_that_end_where_a_write_did(
+    shard: OneShard, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_log, "COMMIT_BYTES", 250_000)
+    storage = taken(shard, segment_bytes=16 << 20)
+    commit(storage)
+    before, ends = len(shard.pieces()), [storage.log.end]
+    for offset, size in enumerate((100_000, 100_000, 100_000, 400_000, 100_000)):
+        put(storage, offset, b"v" * size)
+        storage.log.write()
+        ends.append(storage.log.written)
+    parts = 0
+    while (job := storage.log.sync_job()) is not None:
+        if waits:
+            job.run()
+        else:
+            begun = threading.Event()
+            assert shard.backing is not None
+            shard.backing.call_in_loop(partial(job.begin, lambda _error, begun=begun: begun.set()))
+            assert begun.wait(10)
+        storage.log.finish_sync(job, None)
+        parts += 1
+    assert storage.log.flushed == storage.log.end
+    assert parts == (1 if waits else 4)
+    pieces = shard.pieces()[before:]
+    assert [piece.end for piece in pieces] == [ends[2], ends[3], ends[4], ends[5]]
+    put(storage, 5)
     commit(storage)
     assert storage.log.flushed == storage.log.end
 

@@ -40,6 +40,9 @@ class Node:
         del self.has[shard]
         self.events.append(f"lost {shard}")
 
+    def store_lost(self) -> None:
+        self.events.append("store lost")
+
     async def give(self, move: Move) -> None:
         if await self.database.hand_over(move.head.shard, move.head.epoch, move.to) is not None:
             self.member.given(move.head.shard)
@@ -124,6 +127,21 @@ def test_a_node_that_is_cut_off_is_noticed_by_its_lease_and_hears_of_it_later() 
         world.nodes.append(one)
         await world.settle(10)
         assert {f"lost {shard}" for shard in had} <= set(one.events)
+
+    play(run())
+
+
+def test_who_gives_shards_away_hears_that_the_store_is_lost_when_others_do() -> None:
+    async def run() -> None:
+        world = World(1)
+        node = await world.node(1)
+        await world.settle(1)
+        for reached in (True, False, True, False):
+            node.member.reaches_store = lambda reached=reached: reached  # type: ignore[misc]
+            await asyncio.sleep(3)
+            (row,) = await world.database.nodes()
+            assert row.stores is reached
+        assert node.events.count("store lost") == 2
 
     play(run())
 

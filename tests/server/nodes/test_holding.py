@@ -117,6 +117,24 @@ def test_a_shard_counts_as_this_nodes_from_before_it_is_opened_until_it_is_known
     asyncio.run(story())
 
 
+def test_a_shard_that_is_given_away_when_the_store_is_lost_does_not_wait_for_it() -> None:
+    async def story() -> None:
+        rig, head = Rig(), Head(SHARD, Durability.FAST, 5, ME, 0)
+        rig.held.taken(head)
+        while SHARD not in rig.held.open:
+            await asyncio.sleep(0)
+        rig.held.store_lost()  # what stays here waits
+        rig.blocked = asyncio.Event()
+        giving = asyncio.ensure_future(rig.held.give(Move(head, OTHER)))
+        await asyncio.sleep(0.05)
+        assert rig.done == ["open"]
+        rig.held.store_lost()
+        await giving
+        assert rig.done == ["open", "abandon", "close", "hand over"]
+
+    asyncio.run(story())
+
+
 def test_a_shard_that_could_not_be_given_or_opened_counts_as_lost() -> None:
     async def story() -> None:
         rig, head = Rig(), Head(SHARD, Durability.FAST, 5, ME, 0)
