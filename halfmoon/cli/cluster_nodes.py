@@ -70,10 +70,15 @@ def init(
 def certificate(
     number: Annotated[int, typer.Argument(metavar="NODE", min=0, help="The node's number.", show_default=False)],
     config: Config,
+    new_authority: Annotated[
+        bool, typer.Option("--new-authority", help="Make a new authority first: all nodes need new keys then.")
+    ] = False,
 ) -> int:
     """Make the keys of one more node, or new ones."""
     folder = Path(settings_of(config).keys)
     try:
+        if new_authority:
+            keys.make_authority(folder)
         made = keys.make_node(folder, number)
     except OSError as error:
         raise CliError(f"{folder}: {error.strerror}") from None

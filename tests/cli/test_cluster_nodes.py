@@ -14,6 +14,8 @@ from typing import Any
 
 import asyncpg
 import pytest
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 
 from halfmoon.cli.main import run
 from halfmoon.server.workers.routes import contexts
@@ -78,6 +80,20 @@ def test_the_keys_of_nodes_let_them_in_at_each_other(say: Say, config: Path) -> 
     found = server.getpeercert()
     assert found is not None
     assert found["subject"] == ((("commonName", "node-7"),),)
+
+
+def test_after_a_stolen_key_there_is_a_new_authority(say: Say, config: Path) -> None:
+    say("init", "--nodes", "2")
+    keys = config.parent / "keys"
+    secrets_key, stolen = (keys / "node.key").read_bytes(), (keys / "node-2.crt").read_bytes()
+    say("certificate", "1", "--new-authority")
+    authority = x509.load_pem_x509_certificate((keys / "ca.crt").read_bytes())
+    x509.load_pem_x509_certificate((keys / "node-1.crt").read_bytes()).verify_directly_issued_by(authority)
+    with pytest.raises(InvalidSignature):
+        x509.load_pem_x509_certificate(stolen).verify_directly_issued_by(authority)
+    say("certificate", "2")
+    x509.load_pem_x509_certificate((keys / "node-2.crt").read_bytes()).verify_directly_issued_by(authority)
+    assert (keys / "node.key").read_bytes() == secrets_key
 
 
 def test_without_the_authoritys_key_no_keys_are_made(say: Say, config: Path) -> None:

@@ -36,10 +36,16 @@ def make_common(folder: Path, random_bytes: Callable[[int], bytes]) -> None:
     """The authority, and the key of secrets. What is there stays. Raises StartError, OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not (folder / CA).exists():
-        made = _development().make_authority(datetime.now(UTC), "Halfmoon cluster CA")
-        key_files.write(folder / CA_KEY, made.key, 0o600)
-        key_files.write(folder / CA, made.certificate, 0o644)
+        make_authority(folder)
     NodeKey(OsFileSystem(folder), random_bytes).make()
+
+
+def make_authority(folder: Path) -> None:
+    """In the place of the one that is there, if any: what that has signed is worth nothing from then on. Raises
+    StartError, OSError."""
+    made = _development().make_authority(datetime.now(UTC), "Halfmoon cluster CA")
+    key_files.write(folder / CA_KEY, made.key, 0o600)
+    key_files.write(folder / CA, made.certificate, 0o644)
 
 
 def set_secrets_key(folder: Path, content: bytes) -> None:
