@@ -12,8 +12,8 @@ from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.durability import REPLICATION_FACTOR
 
 
-def _nobody(_shard: int) -> tuple[int, int]:
-    return -1, 0
+def _as_it_is(_shard: int, _epoch: int) -> None:
+    return None
 
 
 class ShardOwners:
@@ -26,21 +26,21 @@ class ShardOwners:
         owners: Sequence[int],
         me: int,
         layout: Layout,
-        last_owner: Callable[[int], tuple[int, int]] = _nobody,
+        told_leader: Callable[[int, int], Leader | None] = _as_it_is,
         just_gone: Callable[[], Sequence[OtherNode]] = tuple,
         has_replicas: bool = False,
     ) -> None:
         """`nodes`: the processes that are known, this one among them, by their numbers, and `owners`: by shard, which
         process has it (−1: nobody knows); both as they are at each moment. `me`: the number of this one.
-        `last_owner`: the id of the node that had a shard which none of them has now, and how many epochs ago; −1: that
-        was long ago.
+        `told_leader`: of a shard, and of the epoch of which the catalog says whose it is: whom clients are told
+        instead, if they are.
         `just_gone`: nodes that clients are told of although they are not here any more."""
         self._shared = shared
         self._nodes = nodes
         self._owners = owners
         self._number = me
         self._layout = layout
-        self._last_owner = last_owner
+        self._told_leader = told_leader
         self._just_gone = just_gone
         self.has_replicas = has_replicas
         self._seen: tuple[OtherNode, ...] = ()
@@ -64,14 +64,9 @@ class ShardOwners:
         return -1 if node is None else node.node_id
 
     def _leader(self, shard: int) -> Leader:
-        """As clients are told it. While a shard goes from one node to another it is still who had it: an epoch
-        has one leader, whichever node is asked. librdkafka 2.16, which hears of one and of another again at once, may
-        stay with the wrong one for ever. Nor is it nobody: some that hear of a partition without a leader ask no more
-        for minutes (librdkafka's ListOffsets)."""
-        node, ago, epoch = self._node_of(shard), 0, self._shared.epochs.get(shard)
-        if node < 0:
-            node, ago = self._last_owner(shard)
-        return Leader(node, -1 if epoch is None else epoch - ago)
+        """As clients are told it."""
+        epoch = self._shared.epochs.get(shard, -1)
+        return self._told_leader(shard, epoch) or Leader(self._node_of(shard), epoch)
 
     def epoch_of(self, partition: Partition) -> int:
         return self._shared.epochs.get(self.shard_of(partition), -1)

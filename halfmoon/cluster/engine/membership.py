@@ -61,8 +61,8 @@ class Membership:
         self._database = database
         self._shards = shards
         self._who = number, host, port, rack, doors
-        self.on_nodes: Callable[[Sequence[Node]], None] | None = None
-        """Told of all nodes, with each look."""
+        self.on_look: Callable[[Sequence[Head], Sequence[Node]], None] | None = None
+        """Told of all shards and nodes, with each look."""
         self.reaches_store: Callable[[], bool] = lambda: True
         self.stores = True
         """As the others are told."""
@@ -145,8 +145,8 @@ class Membership:
     async def _look(self) -> None:
         heads = await self._database.heads()
         self.nodes = await self._database.nodes()
-        if self.on_nodes is not None:
-            self.on_nodes(self.nodes)
+        if self.on_look is not None:
+            self.on_look(heads, self.nodes)
         for head in () if self._was_away() else to_take(heads, self.nodes, self.incarnation):
             taken = await self._database.take(head.shard, head.epoch, self.incarnation)
             if taken is not None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from halfmoon.cluster.asking import Told
     from halfmoon.cluster.engine.database import Node
+    from halfmoon.cluster.engine.pieces import Head
     from halfmoon.config.settings import Settings
     from halfmoon.config.units import Address
     from halfmoon.server.auditing import Auditing
@@ -126,7 +127,7 @@ class ClusterNode:
         member = self.member = held.member = Membership(
             engines.database, held, place.me, *told, settings.cluster.rack, msgspec.json.encode(place.doors()).decode()
         )
-        member.on_nodes = self._nodes
+        member.on_look = self._looked
         member.reaches_store = lambda: engine.store.is_reached
         worker.answer_also({ShardGiven: self._given_a_shard})
         worker.more_metrics = metrics.of_node(engine, held, clock, self._serve_nearby(engines))
@@ -193,9 +194,13 @@ class ClusterNode:
         self.member.look_soon()
         told(Done())
 
-    def _nodes(self, nodes: Sequence[Node]) -> None:
+    def _looked(self, heads: Sequence[Head], nodes: Sequence[Node]) -> None:
         before = set(self.place.members)
         self.place.nodes(nodes)
+        numbers = {node.incarnation: node.number for node in nodes}
+        for head in heads:
+            if head.owner in numbers:
+                self.place.taken(head.shard, head.epoch, numbers[head.owner])
         now = set(self.place.members)
         for number in now - before:
             self.worker.links.add(number)

@@ -18,7 +18,7 @@ import msgspec
 
 from halfmoon.cluster.engine.cached_files import CachedFiles
 from halfmoon.cluster.engine.storage import ShardStorage
-from halfmoon.core.catalog.owners import OtherNode
+from halfmoon.core.catalog.owners import Leader, OtherNode
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.core.storage.local import LocalStorage, read_memory
 from halfmoon.server import admin_socket
@@ -90,6 +90,7 @@ class NodePlace:
         self.owners = [-1] * layout.shards
         self._last_owners = [-1] * layout.shards
         self._owners_before = [-1] * layout.shards
+        self._taken = [Leader(-1, -1)] * layout.shards
         self._without_s = dict.fromkeys(range(layout.shards), time.monotonic())
         """Shard that no living node has, as far as is known → since when."""
         self.open_store = open_store
@@ -179,18 +180,28 @@ class NodePlace:
 
     moved = started
 
-    def last_owner(self, shard: int) -> tuple[int, int]:
+    def told_leader(self, shard: int, epoch: int) -> Leader | None:
+        taken = self._taken[shard]
+        if taken.epoch > epoch and taken.node_id in self._of_node:
+            return taken  # it refuses until it has opened the shard, and clients ask it again soon
         since_s = self._without_s.get(shard)
-        if since_s is not None and time.monotonic() < since_s + TAKEOVER_S:
+        if since_s is None:
+            return None
+        if time.monotonic() < since_s + TAKEOVER_S:
             # The last one may have come a moment ago, and not be known here yet.
             for ago, node in enumerate((self._last_owners[shard], self._owners_before[shard])):
                 if node in self._of_node or node in self._gone:
-                    return node, ago
-        return -1, 0
+                    return Leader(node, epoch - ago)
+        return Leader(-1, epoch)
+
+    def taken(self, shard: int, epoch: int, node: int) -> None:
+        """The database says that this node owns the shard since this epoch; it may not have opened it yet."""
+        if epoch > self._taken[shard].epoch:
+            self._taken[shard] = Leader(node, epoch)
 
     def just_gone(self) -> Sequence[OtherNode]:
         """One that left in good order only if it is named as a leader yet."""
-        named = {self.last_owner(shard)[0] for shard in self._without_s}
+        named = {self._last_owners[shard] for shard in self._without_s}
         died_s = time.monotonic() - TAKEOVER_S
         return [
             gone.node

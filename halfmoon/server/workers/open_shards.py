@@ -114,7 +114,7 @@ class OpenShards:
             place.owners,
             place.me,
             place.layout,
-            place.last_owner,
+            place.told_leader,
             place.just_gone,
             place.is_cluster,
         )

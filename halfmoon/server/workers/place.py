@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from halfmoon.cluster.store import CatalogStore
     from halfmoon.config.listener_settings import KafkaListener
     from halfmoon.config.units import Address
-    from halfmoon.core.catalog.owners import OtherNode
+    from halfmoon.core.catalog.owners import Leader, OtherNode
     from halfmoon.core.clock import Clock
     from halfmoon.core.storage.files import FileSystem
     from halfmoon.core.storage.storage import MakeStorage
@@ -118,9 +118,11 @@ class Place(Protocol):
         """Processes that are no members any more, and are still told to clients as brokers."""
         ...
 
-    def last_owner(self, shard: int) -> tuple[int, int]:
-        """Of a shard that no process has which is known here: the node id of who had it, and how many epochs ago. −1:
-        none, since it takes too long."""
+    def told_leader(self, shard: int, epoch: int) -> Leader | None:
+        """Whom clients are told as the leader of a shard, where it is not its owner of this epoch, which the catalog
+        names. An epoch has one leader, whichever process tells of it: librdkafka 2.16, which hears of one and of
+        another again at once, may stay with the wrong one for ever. Nor is it nobody: some that hear of a partition
+        without a leader ask no more for minutes (librdkafka's ListOffsets)."""
         ...
 
     def open_store(self) -> CatalogStore:

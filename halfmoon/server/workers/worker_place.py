@@ -58,8 +58,8 @@ class WorkerPlace:
     def just_gone(self) -> Sequence[OtherNode]:
         return ()
 
-    def last_owner(self, shard: int) -> tuple[int, int]:
-        return -1, 0
+    def told_leader(self, shard: int, epoch: int) -> None:
+        return None
 
     def open_store(self) -> SqliteStore:
         return SqliteStore(self._plan.path / CATALOG)

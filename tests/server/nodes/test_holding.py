@@ -27,7 +27,7 @@ class Rig:
         self.held = HeldShards(
             self,
             engine,
-            SimpleNamespace(takes=lambda backing: None),
+            SimpleNamespace(takes=lambda backing: None, taken=lambda *_: None, me=ME),  # type: ignore[arg-type]
             lambda *_: None,
             lambda: None,  # type: ignore[arg-type]
         )
