@@ -201,12 +201,12 @@ class NodePlace:
 
     def just_gone(self) -> Sequence[OtherNode]:
         """One that left in good order only if it is named as a leader yet."""
-        named = {self._last_owners[shard] for shard in self._without_s}
-        died_s = time.monotonic() - TAKEOVER_S
+        after_s = time.monotonic() - TAKEOVER_S
+        named = {self._last_owners[shard] for shard, since_s in self._without_s.items() if since_s > after_s}
         return [
             gone.node
             for number, gone in self._gone.items()
-            if number in named or (gone.since_s > died_s and not gone.in_order)
+            if number in named or (gone.since_s > after_s and not gone.in_order)
         ]
 
     def _has_owner(self, shard: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import gzip
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ from tests.torture.cluster.run import Outcome
 from tests.torture.workers.page import TRIED, failures, named, seeds, table, waits
 
 PAGE = Path(__file__).parents[3] / "docs" / "torture-cluster.md"
+RUNS = PAGE.with_suffix(".jsonl.gz")
+"""What all the runs came to that the page speaks of."""
 
 FAULTS = {
     "kill": "kill −9 of one node",
@@ -57,6 +60,8 @@ are those of [torture-workers.md](torture-workers.md), and:
   or row with the CRC that was noted, frames follow each other, generations never fall, offsets have no hole, and what
   clients read is there.
 - No node says that the database has lost commits.
+
+What each run came to is in [torture-cluster.jsonl.gz](torture-cluster.jsonl.gz), a line of JSON for each.
 """
 
 MUTATED = """\
@@ -121,11 +126,15 @@ def _logged(outcomes: Sequence[Outcome], what: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.torture.cluster.page", description=__doc__)
-    parser.add_argument("results", type=Path, nargs="+", help="what `make torture-cluster` has written")
+    parser.add_argument("results", type=Path, nargs="*", help="what `make torture-cluster` has written")
+    parser.add_argument("--add", action="store_true", help="to the runs that the page speaks of already")
     parser.add_argument("--page", type=Path, default=PAGE)
     given = parser.parse_args()
-    decoder = msgspec.json.Decoder(Outcome)
-    outcomes = [outcome for path in given.results for outcome in decoder.decode_lines(path.read_bytes())]
+    lines = [path.read_bytes() for path in given.results]
+    if given.add:
+        lines.insert(0, gzip.decompress(RUNS.read_bytes()))
+    outcomes = msgspec.json.Decoder(Outcome).decode_lines(b"".join(lines))
+    RUNS.write_bytes(gzip.compress(b"".join(lines), mtime=0))
     machine = readings.machine()
     facts = ", ".join(f"{name} {machine[name]}" for name in ("processor", "memory", "system", "Python", "halfmoon"))
     given.page.write_text(text(outcomes, f"Measured on {datetime.date.today()}; {facts}"))
