@@ -12,7 +12,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, Final, TypeVar
 
 from halfmoon.cluster.engine.committing import Committer, Source
-from halfmoon.cluster.engine.database import Contents, DatabaseUnavailableError, LogDatabase, SideFile
+from halfmoon.cluster.engine.database import Contents, DatabaseUnavailableError, LogContents, SideFile
 from halfmoon.cluster.engine.objects import ObjectExistsError, ObjectMissingError, ObjectStore, StoreUnavailableError
 from halfmoon.cluster.engine.piece_list import PieceList
 from halfmoon.cluster.engine.pieces import IN_DATABASE, Head, Piece, check_whole
@@ -36,7 +36,7 @@ class Backing:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        database: LogDatabase,
+        database: LogContents,
         store: ObjectStore,
         committer: Committer,
         contents: Contents,

@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from halfmoon.cluster.engine import footer
-from halfmoon.cluster.engine.database import Commit, CondemnedError, DatabaseUnavailableError, LogDatabase
+from halfmoon.cluster.engine.database import Commit, Commits, CondemnedError, DatabaseUnavailableError
 from halfmoon.cluster.engine.insisting import Pauses, insist, store_object
 from halfmoon.cluster.engine.objects import ObjectStore
 from halfmoon.cluster.engine.pieces import Head
@@ -90,7 +90,7 @@ class Committer(Protocol):
 class RowCommitter:
     """Of fast shards: commits are rows of the database."""
 
-    def __init__(self, database: LogDatabase) -> None:
+    def __init__(self, database: Commits) -> None:
         self._database = database
         self._waiting: dict[int, Source] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -166,7 +166,7 @@ class ObjectCommitter:
 
     def __init__(
         self,
-        database: LogDatabase,
+        database: Commits,
         store: ObjectStore,
         node: int,
         make_key: Callable[[], str],
@@ -321,7 +321,7 @@ def _take(ended: _Ended, most_bytes: int) -> tuple[list[Taken], dict[int, Source
 
 
 async def _decide(
-    database: LogDatabase,
+    database: Commits,
     commits: Sequence[Commit],
     apply: Callable[[Sequence[Commit]], Awaitable[set[int]]],
     ended: _Ended,

@@ -84,14 +84,16 @@ class Node(NamedTuple):
     """It reaches the object store."""
 
 
-class LogDatabase(Protocol):
-    """All raise DatabaseUnavailableError."""
-
-    # Logs.
+class Heads(Protocol):
+    """All calls of these ports raise DatabaseUnavailableError."""
 
     async def heads(self) -> Sequence[Head]:
         """Of all shards."""
         ...
+
+
+class Commits(Heads, Protocol):
+    """What makes something durable."""
 
     async def commit_rows(self, commits: Sequence[Commit], frames: Sequence[Sequence[bytes]]) -> set[int]:
         """Move the ends of these shards, which are different ones, and keep the frames of their pieces (one for each
@@ -102,6 +104,10 @@ class LogDatabase(Protocol):
     async def commit_object(self, key: str, size: int, commits: Sequence[Commit]) -> set[int]:
         """The same for pieces that an object has. It is known from now on, with `size` bytes. Raises CondemnedError."""
         ...
+
+
+class LogContents(Protocol):
+    """What the logs of shards consist of."""
 
     async def contents(self, shard: int) -> Contents: ...
 
@@ -128,7 +134,9 @@ class LogDatabase(Protocol):
 
     async def remove_files(self, shard: int, epoch: int, paths: Sequence[str]) -> bool: ...
 
-    # Objects that nobody needs.
+
+class DeadObjects(Protocol):
+    """Objects that nobody needs."""
 
     async def dead_objects(self, older_than_s: float) -> Sequence[str]:
         """Keys of some objects of which no piece and no file has been left for so long; of condemned ones, for
@@ -151,7 +159,9 @@ class LogDatabase(Protocol):
         """They have been deleted from the store."""
         ...
 
-    # Leases.
+
+class Leases(Heads, Protocol):
+    """Who lives, and who has which shard."""
 
     async def register(self, number: int, host: str, port: int, rack: str, doors: str = "") -> int:
         """This process is a node; its incarnation. A lock is held from now on, as long as this process has its session
@@ -185,12 +195,6 @@ class LogDatabase(Protocol):
         """The node ends: what it owns may be taken at once."""
         ...
 
-    async def now_ms(self) -> int:
-        """By the database's clock: Unix ms."""
-        ...
-
-    # What administrators want.
-
     async def want(self, shard: int, number: int | None) -> bool:
         """Have a shard moved to the node of this number as soon as it lives; None: wherever. False: there is no such
         shard."""
@@ -198,6 +202,14 @@ class LogDatabase(Protocol):
 
     async def drain(self, number: int, draining: bool) -> bool:
         """Whether all shards of this node go to others, as long as it runs. False: no such node is alive."""
+        ...
+
+
+class LogDatabase(Commits, LogContents, DeadObjects, Leases, Protocol):
+    """All of them."""
+
+    async def now_ms(self) -> int:
+        """By the database's clock: Unix ms."""
         ...
 
     async def close(self) -> None: ...

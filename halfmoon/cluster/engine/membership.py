@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
-from halfmoon.cluster.engine.database import DatabaseUnavailableError, LogDatabase, Node
+from halfmoon.cluster.engine.database import DatabaseUnavailableError, Leases, Node
 from halfmoon.cluster.engine.pieces import Head
 from halfmoon.cluster.engine.sharing import Move, to_give, to_take
 from halfmoon.errors import LeaseLostError
@@ -55,9 +55,9 @@ class Membership:
     """Of one start of one node."""
 
     def __init__(
-        self, database: LogDatabase, shards: Shards, number: int, host: str, port: int, rack: str, doors: str = ""
+        self, database: Leases, shards: Shards, number: int, host: str, port: int, rack: str, doors: str = ""
     ) -> None:
-        """Of LogDatabase.register."""
+        """Of Leases.register."""
         self._database = database
         self._shards = shards
         self._who = number, host, port, rack, doors

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from halfmoon.cluster.engine import footer, merging, naming
-from halfmoon.cluster.engine.database import Commit, CondemnedError, DatabaseUnavailableError, LogDatabase
+from halfmoon.cluster.engine.database import Commit, CondemnedError, DatabaseUnavailableError, LogContents
 from halfmoon.cluster.engine.insisting import insist, store_object
 from halfmoon.cluster.engine.merging import Run
 from halfmoon.cluster.engine.objects import ObjectStore
@@ -53,7 +53,7 @@ class Mover:
     """`turn` is called again and again, one at a time."""
 
     def __init__(
-        self, database: LogDatabase, store: ObjectStore, node: int, make_key: Callable[[str], str], row_age_s: float
+        self, database: LogContents, store: ObjectStore, node: int, make_key: Callable[[str], str], row_age_s: float
     ) -> None:
         """`make_key`: as of Backing. `row_age_s`: rows become an object after so long, however few they are."""
         self._database = database

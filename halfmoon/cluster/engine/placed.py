@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from halfmoon.cluster.engine.database import LogDatabase
+from halfmoon.cluster.engine.database import LogContents
 from halfmoon.cluster.engine.objects import ObjectMissingError, ObjectStore
 from halfmoon.cluster.engine.pieces import IN_DATABASE, Piece
 from halfmoon.cluster.engine.trying import try_again
@@ -70,7 +70,7 @@ class _Part(NamedTuple):
 class PlacedReads:
     """Of one node. In its loop."""
 
-    def __init__(self, database: LogDatabase, store: ObjectStore, limit_bytes: int) -> None:
+    def __init__(self, database: LogContents, store: ObjectStore, limit_bytes: int) -> None:
         """`limit_bytes`: of what is kept."""
         self._database = database
         self._store = store

@@ -14,7 +14,7 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from halfmoon.cluster.engine.database import LogDatabase
+from halfmoon.cluster.engine.database import DeadObjects
 from halfmoon.cluster.engine.objects import ObjectStore
 
 log: Final = logging.getLogger("halfmoon.cluster")
@@ -25,7 +25,7 @@ LEFTOVER: Final = timedelta(hours=24)
 class Sweeper:
     """Both raise DatabaseUnavailableError and StoreUnavailableError; what was not done is done by the next call."""
 
-    def __init__(self, database: LogDatabase, store: ObjectStore, prefix: str) -> None:
+    def __init__(self, database: DeadObjects, store: ObjectStore, prefix: str) -> None:
         """`prefix`: of the keys of all objects of this cluster."""
         self._database = database
         self._store = store

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
 
 if TYPE_CHECKING:
-    from halfmoon.cluster.engine.database import LogDatabase
+    from halfmoon.cluster.engine.database import Heads
 
 logger = logging.getLogger("halfmoon.cluster")
 
@@ -55,7 +55,7 @@ class _Waiting(NamedTuple):
 
 
 class Confirming:
-    def __init__(self, database: LogDatabase, shards: OpenShards) -> None:
+    def __init__(self, database: Heads, shards: OpenShards) -> None:
         self._database = database
         self._shards = shards
         self._waiting: list[_Waiting] = []

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from halfmoon.cluster.engine.database import LogDatabase
+    from halfmoon.cluster.engine.database import Heads
     from halfmoon.cluster.engine.log import ShardLog
     from halfmoon.cluster.engine.pieces import Head
 
@@ -23,7 +23,7 @@ logger = logging.getLogger("halfmoon.cluster")
 class LostCommits:
     def __init__(
         self,
-        database: LogDatabase,
+        database: Heads,
         logs: Callable[[], Sequence[ShardLog]],
         stop: Callable[[int, OSError], None],
     ) -> None:
