@@ -99,4 +99,5 @@ class ThisNode:
     def others(self) -> Sequence[OtherNode]:
         return ()
 
-    listed = others
+    def listed(self) -> Sequence[OtherNode]:
+        return ()
