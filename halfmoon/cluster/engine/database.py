@@ -172,7 +172,9 @@ class Leases(Heads, Protocol):
         """Have the lease last anew; the heads of what it owns. Raises LeaseLostError where it has been forgotten."""
         ...
 
-    async def nodes(self) -> Sequence[Node]: ...
+    async def nodes(self) -> Sequence[Node]:
+        """In the order of their starts: the last of a number is what that node is now."""
+        ...
 
     async def take(self, shard: int, epoch: int, incarnation: int) -> Head | None:
         """Own a shard whose head has this epoch, and whose owner is dead, or gave it to nobody. None: it is not so."""

@@ -53,8 +53,8 @@ class Delivering:
         """Messages whose topic was gone when they were due."""
 
     def append(self, out: Outgoing) -> None:
-        """With the time of the delivery, by the broker's clock, as the batch says then. It is read now: by one that was
-        read before the messages were looked for, they may seem to be delivered early."""
+        """With the time of the delivery, by the broker's clock, as the batch says then. The clock is read here: what it
+        said before the messages were looked for may be earlier than they were due."""
         if out.is_empty:
             return
         batch = out.batch()
