@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -15,12 +16,17 @@ pytestmark = pytest.mark.skipif(
     pyspark.__version__ < "4", reason="before Spark 4.0 the server is not in pyspark's package"
 )
 
+WORKER = "pyspark.sql.connect.streaming.worker.foreach_batch_worker"
+
 # Whoever looks for Java there finds none, and says so.
 NO_JAVA = {"JAVA_HOME": "/no-java-here"}
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    # The server waits 10 s for its Python worker, and cannot be told to wait longer. From a cold disk and beside other
+    # tests the worker's imports have taken more.
+    subprocess.run([sys.executable, "-c", f"import {WORKER}"], check=True)
     with connect_server(tmp_path_factory.mktemp("connect")) as url:
         yield url
 
