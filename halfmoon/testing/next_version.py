@@ -30,7 +30,7 @@ def become_it() -> None:
 
     from halfmoon.cluster import asking, messages
     from halfmoon.schema import control
-    from halfmoon.server.nodes import node_place
+    from halfmoon.server.nodes import known_nodes
     from halfmoon.server.workers import catalog_news, open_shards
 
     class ShardStarted(control.ShardStarted, frozen=True, tag="shard-started"):
@@ -39,7 +39,7 @@ def become_it() -> None:
     class CatalogChanged(messages.CatalogChanged, frozen=True, tag="catalog"):
         more: str = "new"
 
-    class Doors(node_place.Doors):
+    class ClientAddresses(known_nodes.ClientAddresses):
         more: str = "new"
 
     class NewQuestion(messages.Question, frozen=True, tag="of-the-next-version"):
@@ -55,10 +55,10 @@ def become_it() -> None:
         self._links.ask_process(process, NewQuestion(), asking.nobody)
 
     known = catalog_news.CatalogNews.connected
-    of_place: Any = node_place
+    of_nodes: Any = known_nodes
     of_news: Any = catalog_news
     of_shards: Any = open_shards.OpenShards
-    of_place.Doors, of_news.CatalogChanged = Doors, CatalogChanged
+    of_nodes.ClientAddresses, of_news.CatalogChanged = ClientAddresses, CatalogChanged
     of_news.CatalogNews.connected, of_shards.began = connected, began
 
 

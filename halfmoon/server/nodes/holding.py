@@ -82,7 +82,7 @@ class HeldShards:
 
     def taken(self, head: Head) -> None:
         if not self._leaving:
-            self._place.taken(head.shard, head.epoch, self._place.me)
+            self._place.leaders.taken(head.shard, head.epoch, self._place.me)
             self._wanted[head.shard] = head
             self._begin(head.shard)
 

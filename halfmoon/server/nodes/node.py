@@ -125,7 +125,12 @@ class ClusterNode:
         ]  # fmt: skip
         told = settings.cluster.told
         member = self.member = held.member = Membership(
-            engines.database, held, place.me, *told, settings.cluster.rack, msgspec.json.encode(place.doors()).decode()
+            engines.database,
+            held,
+            place.me,
+            *told,
+            settings.cluster.rack,
+            msgspec.json.encode(place.nodes.client_addresses()).decode(),
         )
         member.on_look = self._looked
         member.reaches_store = lambda: engine.store.is_reached
@@ -196,11 +201,11 @@ class ClusterNode:
 
     def _looked(self, heads: Sequence[Head], nodes: Sequence[Node]) -> None:
         before = set(self.place.members)
-        self.place.nodes(nodes)
+        self.place.nodes.found(nodes)
         numbers = {node.incarnation: node.number for node in nodes}
         for head in heads:
             if head.owner in numbers:
-                self.place.taken(head.shard, head.epoch, numbers[head.owner])
+                self.place.leaders.taken(head.shard, head.epoch, numbers[head.owner])
         now = set(self.place.members)
         for number in now - before:
             self.worker.links.add(number)

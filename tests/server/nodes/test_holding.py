@@ -27,7 +27,9 @@ class Rig:
         self.held = HeldShards(
             self,
             engine,
-            SimpleNamespace(takes=lambda backing: None, taken=lambda *_: None, me=ME),  # type: ignore[arg-type]
+            SimpleNamespace(  # type: ignore[arg-type]
+                takes=lambda backing: None, leaders=SimpleNamespace(taken=lambda *_: None), me=ME
+            ),
             lambda *_: None,
             lambda: None,  # type: ignore[arg-type]
         )

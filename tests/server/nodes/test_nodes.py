@@ -16,7 +16,6 @@ from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.cluster.engine.sharing import Move
 from halfmoon.errors import StartError
 from halfmoon.server.measured_loop import MeasuredLoop
-from halfmoon.server.nodes import node_place
 from halfmoon.server.nodes.node import ClusterNode
 from halfmoon.server.workers.worker import Worker
 from tests.cluster.engine.doubles import LEASE_S
@@ -391,7 +390,7 @@ def test_a_dead_nodes_partitions_have_a_leader_until_it_takes_too_long(
         try:
             assert await world.leaders(1, "t") == before
             assert await world.produce(1, "t", index, b"v") == NOT_LEADER
-            monkeypatch.setattr(node_place, "TAKEOVER_S", 0.0)
+            monkeypatch.setattr("halfmoon.server.nodes.leaders.TAKEOVER_S", 0.0)
             assert (await world.leaders(1, "t"))[index][0] == -1
             go_on.set()
             await world.send("t", index, b"v")
@@ -428,7 +427,7 @@ def test_clients_are_told_of_a_dead_node_for_a_while_and_not_of_one_that_left(
         assert list(world.nodes[1].place.members) == [1]
         assert await told(world) == both
         with monkeypatch.context() as patch:
-            patch.setattr(node_place, "TAKEOVER_S", 0.0)
+            patch.setattr("halfmoon.server.nodes.leaders.TAKEOVER_S", 0.0)
             assert await told(world) == both[:1]
         dead = world.nodes.pop(2)
         engines = world.engines[2]
