@@ -187,7 +187,7 @@ class _Look:
     async def _results(self, wait_ms: int) -> NearResults:
         groups = self._groups()
         found: dict[Partition, _Found] = {}
-        if wait_ms <= 0 or len(groups) > 1:
+        if wait_ms <= 0 or self._in_a_hurry or len(groups) > 1:
             await self._ask_all(groups, found)
         if wait_ms > 0 and not self._in_a_hurry and not self._is_enough(found):
             await self._wait(groups, found, wait_ms)

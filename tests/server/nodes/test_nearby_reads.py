@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import pytest
+
 from halfmoon.adapters.kafka.fetch_codec import FetchBody, Wanted
 from halfmoon.adapters.kafka.nearby import NearResults
 from halfmoon.cluster.engine.objects import StoreUnavailableError
@@ -211,10 +213,20 @@ def test_a_wait_ends_with_what_there_is_after_its_time_or_when_that_is_wished() 
         hurry()
         assert leaders.counts(await results) == [0, 0]
         assert loop.time() - begun_s < 1
-        hurry, results = leaders.begin(wait_ms=5_000)
-        hurry()  # before anybody was asked
-        assert leaders.counts(await results) == [0, 0]
-        assert loop.time() - begun_s < 1
+
+    play(story())
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_who_is_not_to_wait_from_the_start_is_told_what_there_is(nodes: int) -> None:
+    async def story() -> None:
+        leaders = Leaders(2, nodes)
+        leaders.batches = [3, 2]
+        begun_s = asyncio.get_running_loop().time()
+        hurry, results = leaders.begin(min_bytes=1 << 20, wait_ms=5_000)
+        hurry()
+        assert leaders.counts(await results) == [3, 2]
+        assert asyncio.get_running_loop().time() - begun_s < 1
 
     play(story())
 
