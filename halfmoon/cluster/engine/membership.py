@@ -10,14 +10,14 @@ Nothing here is needed for safety: a node that believes wrong things about its s
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from halfmoon.cluster.engine.database import DatabaseUnavailableError, Leases, Node
 from halfmoon.cluster.engine.pieces import Head
 from halfmoon.cluster.engine.sharing import Move, to_give, to_take
+from halfmoon.cluster.engine.upkeep import Upkeep
 from halfmoon.errors import LeaseLostError
 
 log: Final = logging.getLogger("halfmoon.cluster")
@@ -78,7 +78,7 @@ class Membership:
         """Shard → epoch."""
         self._seen: dict[int, int] = {}
         """Shard → the highest epoch in which it ever was this node's: what is read late may be of before."""
-        self._tasks: list[asyncio.Task[None]] = []
+        self.upkeep = Upkeep()
         self._looked, self._soon = asyncio.Event(), asyncio.Event()
 
     async def looked(self) -> None:
@@ -99,14 +99,13 @@ class Membership:
                 await asyncio.sleep(RENEW_S)
         self.confirmed_s = asyncio.get_running_loop().time()
         log.info("event=registered incarnation=%d", self.incarnation)
-        steps = (self._renew, RENEW_S, None), (self._look, LOOK_S, self._soon), (self._move, MOVE_S, None)
-        self._tasks = [asyncio.ensure_future(_again_and_again(*step)) for step in steps]
+        self.upkeep.go_on(self._renew, RENEW_S, at_once=True)
+        self.upkeep.go_on(self._look, LOOK_S, at_once=True, soon=self._soon)
+        self.upkeep.go_on(self._move, MOVE_S, at_once=True)
 
     async def stop(self) -> None:
         """Its shards may be taken at once."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.upkeep.stop()
         if self.incarnation:
             try:
                 await self._database.leave(self.incarnation)
@@ -201,22 +200,3 @@ class Membership:
     def epoch_of(self, shard: int) -> int | None:
         """In which it is this node's, as far as it is known here."""
         return self._owned.get(shard)
-
-
-async def _again_and_again(step: Callable[[], Awaitable[None]], interval_s: float, soon: asyncio.Event | None) -> None:
-    """Whatever it raises. `soon`: it is not waited so long once this is set."""
-    while True:
-        if soon is not None:
-            soon.clear()
-        try:
-            await step()
-        except DatabaseUnavailableError as error:
-            log.info("event=database_unavailable error=%s", error)
-        except Exception:
-            log.exception("event=membership_failed")
-        if soon is None:
-            await asyncio.sleep(interval_s)
-        else:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(interval_s):
-                    await soon.wait()

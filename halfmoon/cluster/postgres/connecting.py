@@ -70,12 +70,16 @@ async def _leave(_connection: object) -> None:
 
 class translated:  # noqa: N801, used like contextlib.suppress
     """What is wrong with the database, or with the way to it, is a DatabaseUnavailableError; a wrong statement is
-    not."""
+    not. A task that was cancelled ends: the driver undoes what it was at, and what goes wrong with that takes the
+    place of the cancellation."""
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        task = asyncio.current_task()
+        if isinstance(error, Exception) and task is not None and task.cancelling():
+            raise asyncio.CancelledError from error
         if isinstance(error, asyncpg.PostgresError):
             state = error.sqlstate or ""
             if state[:2] in _PASSING:

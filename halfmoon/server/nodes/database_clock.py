@@ -6,12 +6,11 @@ agree on what time it is, also where an operator has forgotten one of them. No l
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-from halfmoon.cluster.engine.database import DatabaseUnavailableError
+from halfmoon.cluster.engine.upkeep import Upkeep
 from halfmoon.server.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class DatabaseClock:
     def __init__(self, clock: Clock | None = None) -> None:
         """`clock`: this machine's."""
         self._clock = clock or SystemClock()
-        self._task: asyncio.Task[None] | None = None
+        self._upkeep = Upkeep()
         self.offset_ms = 0
         """How far the machine's is behind."""
 
@@ -55,20 +54,13 @@ class DatabaseClock:
             logger.warning("event=clock_corrected offset_ms=%d", self.offset_ms)
 
     def start(self, now_ms: Callable[[], Awaitable[int]]) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._go_on(now_ms))
+        async def look() -> None:
+            await self.look(now_ms)
+
+        self._upkeep.go_on(look, LOOK_S)
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _go_on(self, now_ms: Callable[[], Awaitable[int]]) -> None:
-        while True:
-            await asyncio.sleep(LOOK_S)
-            try:
-                await self.look(now_ms)
-            except DatabaseUnavailableError as error:
-                logger.info("event=clock_not_compared error=%s", error)
+        await self._upkeep.stop()
 
     def warnings(self) -> list[str]:
         if abs(self.offset_ms) < WORTH_A_WARNING_MS:

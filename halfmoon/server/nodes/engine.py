@@ -6,8 +6,7 @@ Everything runs in the loop. What a shard waits for in a thread comes here by it
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -15,13 +14,12 @@ from halfmoon.cluster.engine import naming
 from halfmoon.cluster.engine.backing import Backing
 from halfmoon.cluster.engine.caching import Cache
 from halfmoon.cluster.engine.committing import Committer, ObjectCommitter, RowCommitter
-from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.merging import rows_of
 from halfmoon.cluster.engine.moving import Mover
-from halfmoon.cluster.engine.objects import StoreUnavailableError
 from halfmoon.cluster.engine.pieces import Durability, Head
 from halfmoon.cluster.engine.store_watch import WatchedStore
 from halfmoon.cluster.engine.sweeping import Sweeper
+from halfmoon.cluster.engine.upkeep import Upkeep
 from halfmoon.errors import LeaseLostError
 from halfmoon.server.nodes.lost_commits import LostCommits
 
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
     from halfmoon.cluster.engine.log import ShardLog
     from halfmoon.cluster.engine.objects import ObjectStore
     from halfmoon.config.cluster_settings import ClusterSettings
-
-logger = logging.getLogger("halfmoon.cluster")
 
 LOOK_BACK_S: Final = 1.0
 """It is looked so often whether the database has lost commits, …"""
@@ -87,7 +83,7 @@ class Engine:
         self.row_bytes = 0
         """Of this node's shards, in the database; as of a moment ago."""
         self.lost_commits = LostCommits(database, lambda: self.logs(), self.abandon)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._upkeep = Upkeep()
 
     def _key(self, kind: str, file: naming.FileName | None = None) -> str:
         return naming.make(self._cluster_id, kind, self._node, file)
@@ -98,13 +94,11 @@ class Engine:
             (self.store.probe, LOOK_S), (self._measure_rows, ROWS_S),
             (self._delete_dead, SWEEP_S), (self._delete_leftovers, LEFTOVERS_S),
         ):  # fmt: skip
-            self._tasks.append(asyncio.get_running_loop().create_task(_again_and_again(step, interval_s)))
+            self._upkeep.go_on(step, interval_s)
 
     async def stop(self) -> None:
         """After the shards are closed."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._upkeep.stop()
         self._rows.close()
         self._objects.close()
 
@@ -177,15 +171,3 @@ class Engine:
 
     async def _delete_leftovers(self) -> None:
         await self._sweeper.delete_leftovers()
-
-
-async def _again_and_again(step: Callable[[], Awaitable[None]], interval_s: float) -> None:
-    """Whatever it raises."""
-    while True:
-        await asyncio.sleep(interval_s)
-        try:
-            await step()
-        except (DatabaseUnavailableError, StoreUnavailableError, OSError) as error:  # OSError: told by a Backing
-            logger.info("event=unavailable error=%s", error)
-        except Exception:
-            logger.exception("event=upkeep_failed")

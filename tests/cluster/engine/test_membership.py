@@ -50,7 +50,7 @@ class Node:
             self.events.append(f"given {move.head.shard}")
 
     def die(self) -> None:
-        for task in self.member._tasks:
+        for task in self.member.upkeep._tasks:
             task.cancel()
         self.world.database.die(self.member.incarnation)
         self.world.nodes.remove(self)

@@ -1,0 +1,55 @@
+"""What becomes of the driver's errors."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from halfmoon.cluster.engine.database import DatabaseUnavailableError
+from halfmoon.cluster.postgres.connecting import translated
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionResetError(104, "reset"),
+        TimeoutError(),
+        asyncpg.InterfaceError("connection is closed"),
+        asyncpg.AdminShutdownError("terminating connection"),
+    ],
+)
+def test_a_task_that_was_cancelled_ends_though_its_transaction_could_not_be_undone(error: Exception) -> None:
+    async def call() -> None:
+        with translated():
+            try:
+                await asyncio.sleep(60)
+            finally:
+                raise error
+
+    async def again_and_again() -> None:
+        for _ in range(2):
+            try:
+                await call()
+            except DatabaseUnavailableError:
+                await asyncio.sleep(0)
+
+    async def story() -> None:
+        task = asyncio.create_task(again_and_again())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task], timeout=1)
+        assert task.cancelled()
+
+    asyncio.run(story())
+
+
+def test_a_limit_of_time_inside_is_an_error_of_the_database() -> None:
+    async def call() -> None:
+        with translated():
+            async with asyncio.timeout(0.01):
+                await asyncio.sleep(60)
+
+    with pytest.raises(DatabaseUnavailableError):
+        asyncio.run(call())
