@@ -153,8 +153,9 @@ class Oracle:
         }  # fmt: skip
 
         def taken() -> bool:
+            """Also what is there although its producer heard of no success."""
             found = {what[1] for _, what in crew.history("rtake") if what[0] == "took"}
-            return found >= {what[1] for _, what in crew.history("rsend") if what[0] == "stored"}
+            return found >= set(histories.values_of(read_back(self._servers, {ROCKET: TOPICS[ROCKET]})[ROCKET]))
 
         return {
             "RocketMQ's consumers have taken all": taken,
