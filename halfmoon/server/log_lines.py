@@ -13,15 +13,19 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from halfmoon.errors import StartError
 from halfmoon.services.common.printing import cut, printable
+
+if TYPE_CHECKING:
+    from halfmoon.config.settings import Settings
 
 Format = Literal["text", "json"]
 
@@ -121,13 +125,14 @@ def _word(value: object) -> str:
     return text if _PLAIN.fullmatch(text) else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def configure(level: str, form: Format = "text", worker: int | None = None) -> None:
-    """Log to stderr, from `level` on (a name such as INFO). May be called again. `worker`: each entry says which
+def configure(settings: Settings, worker: int | None = None) -> None:
+    """Log to stderr, as the settings and HALFMOON_LOGLEVEL say. May be called again. `worker`: each entry says which
     process it is of. Raises StartError for a level that does not exist."""
+    level = os.environ.get(LEVEL_VARIABLE) or settings.logging.level
     if level.upper() not in logging.getLevelNamesMapping():
         raise StartError(f"{LEVEL_VARIABLE} is {level!r}, expected DEBUG, INFO, WARNING, ERROR or CRITICAL")
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines(worker) if form == "json" else TextLines(worker))
+    handler.setFormatter(JsonLines(worker) if settings.logging.format == "json" else TextLines(worker))
     root = logging.getLogger()
     for before in [each for each in root.handlers if isinstance(each.formatter, (TextLines, JsonLines))]:
         root.removeHandler(before)

@@ -21,27 +21,20 @@ from halfmoon.server.app import App
 from halfmoon.server.build import build
 from halfmoon.server.garbage import Garbage
 from halfmoon.server.measured_loop import MeasuredLoop
+from halfmoon.server.reload_signal import Reloaded, reload_when_told
 from halfmoon.server.warming import Warming
 
 if TYPE_CHECKING:
     from halfmoon.config.units import Address
-    from halfmoon.server.auditing import Auditing
 
 logger = logging.getLogger("halfmoon.server")
 
 
-def _configure_log(settings: Settings) -> None:
-    """Raises StartError."""
-    log_lines.configure(os.environ.get(log_lines.LEVEL_VARIABLE) or settings.logging.level, settings.logging.format)
-
-
-class Broker(Protocol):
+class Broker(Reloaded, Protocol):
     """What is run: server/app.App, or a node of a cluster."""
 
     @property
     def settings(self) -> Settings: ...
-    @property
-    def auditing(self) -> Auditing | None: ...
     @property
     def kafka_address(self) -> Address | None: ...
     @property
@@ -54,8 +47,6 @@ class Broker(Protocol):
         """Raises HalfmoonError."""
 
     async def stop(self) -> None: ...
-    def reload(self, settings: Settings) -> None:
-        """Raises HalfmoonError."""
 
 
 Make = Callable[[Settings, Collection[str], Callable[[Exception], None]], Broker]
@@ -88,7 +79,7 @@ class _Process:
         await app.start()
         garbage = Garbage(loop)
         garbage.start()
-        reloading = loop.create_task(self._reload_again_and_again(app))
+        reloading = loop.create_task(reload_when_told(self._reload, self._read, app, log_lines.configure))
         warming = Warming(loop)
         try:
             self._say_start(app)
@@ -123,21 +114,6 @@ class _Process:
         others = "".join(f" {name}={address}" for name, address in doors.items() if address is not None)
         print(f"ready kafka={app.kafka_address} data={data_dir}{others}", flush=True)
 
-    async def _reload_again_and_again(self, app: Broker) -> None:
-        while True:
-            await self._reload.wait()
-            self._reload.clear()
-            if app.auditing is not None:  # whatever the settings say now: who rotates files has moved them
-                app.auditing.reopen()
-            try:
-                settings = await asyncio.to_thread(self._read)  # reading YAML takes 20 ms
-                app.reload(settings)
-                _configure_log(settings)
-            except HalfmoonError as error:
-                logger.error("event=reload_failed error=%s", error)
-            except Exception:
-                logger.exception("event=reload_failed")
-
 
 def one_process(settings: Settings, unset_configs: Collection[str], _lost: Callable[[Exception], None]) -> Broker:
     return App(settings, unset_configs=unset_configs, environment=os.environ)
@@ -158,7 +134,7 @@ def main(
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the loop hears of it
     try:
         settings = read()
-        _configure_log(settings)
+        log_lines.configure(settings)
         with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
             return runner.run(_Process(read, config, unset_configs, make).run(settings))
     except HalfmoonError as error:

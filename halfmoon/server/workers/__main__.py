@@ -24,6 +24,7 @@ from halfmoon.plugins import BUILT_IN
 from halfmoon.server import log_lines
 from halfmoon.server.garbage import Garbage
 from halfmoon.server.measured_loop import MeasuredLoop
+from halfmoon.server.reload_signal import reload_when_told
 from halfmoon.server.warming import Warming, pieces
 from halfmoon.server.workers.orders import Orders, Report, receive
 from halfmoon.server.workers.worker import Worker
@@ -55,7 +56,7 @@ class _Process:
         loop.add_signal_handler(signal.SIGTERM, self._end, "SIGTERM")
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
         settings = self.read(self._orders.text)
-        _configure_log(settings, self._orders.plan.worker)
+        self._configure_log(settings)
         worker = Worker(
             settings, WorkerPlace(settings, self._orders.plan),
             unset_configs=self._orders.unset_configs, environment=os.environ,
@@ -69,7 +70,7 @@ class _Process:
         await worker.links.connected(CONNECTED_S)
         garbage, warming = Garbage(loop), Warming(loop)
         garbage.start()
-        reloading = loop.create_task(self._reload_again_and_again(worker))
+        reloading = loop.create_task(reload_when_told(self._reload, self.read, worker, self._configure_log))
         try:
             self._control.sendall(msgspec.json.encode(Report()) + b"\n")
             self._control.setblocking(False)
@@ -85,6 +86,9 @@ class _Process:
             await worker.stop()
         logger.info("event=stopped reason=%s uptime_s=%.1f", self._reason, time.monotonic() - begun_s)
         return 1 if self._failed else 0
+
+    def _configure_log(self, settings: Settings) -> None:
+        log_lines.configure(settings, self._orders.plan.worker)
 
     def _end(self, reason: str) -> None:
         self._reason = reason
@@ -106,21 +110,6 @@ class _Process:
             pass
         self._end("supervisor_gone")
 
-    async def _reload_again_and_again(self, worker: Worker) -> None:
-        while True:
-            await self._reload.wait()
-            self._reload.clear()
-            if worker.auditing is not None:  # whatever the settings say now: who rotates files has moved them
-                worker.auditing.reopen()
-            try:
-                settings = await asyncio.to_thread(self.read)
-                worker.reload(settings)
-                _configure_log(settings, self._orders.plan.worker)
-            except HalfmoonError as error:
-                logger.error("event=reload_failed error=%s", error)
-            except Exception:
-                logger.exception("event=reload_failed")
-
 
 def _load_until_told(control: socket.socket) -> None:
     """While nobody has orders for this process, it gets ready for any."""
@@ -129,12 +118,6 @@ def _load_until_told(control: socket.socket) -> None:
         if select.select([control], [], [], 0)[0]:
             return
         load()
-
-
-def _configure_log(settings: Settings, worker: int) -> None:
-    """Raises StartError."""
-    level = os.environ.get(log_lines.LEVEL_VARIABLE) or settings.logging.level
-    log_lines.configure(level, settings.logging.format, worker)
 
 
 def main(fd: int) -> int:

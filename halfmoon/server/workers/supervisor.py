@@ -63,8 +63,7 @@ def supervise(
     `unset_configs`: as of process.main; `flags`: by setting."""
     try:
         settings = read()
-        level = os.environ.get(log_lines.LEVEL_VARIABLE) or settings.logging.level
-        log_lines.configure(level, settings.logging.format)
+        log_lines.configure(settings)
         asyncio.run(_Supervisor(settings, config, flags, unset_configs).run())
     except HalfmoonError as error:
         print(f"halfmoon: {error}", file=sys.stderr)
