@@ -12,10 +12,9 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import msgspec
-
+from halfmoon.cluster.catalog_rows import CHANGES, KEPT, change_of, news_of
 from halfmoon.cluster.placement import MOST_SHARDS
-from halfmoon.cluster.store import CatalogUnavailableError, Change, Cluster, News
+from halfmoon.cluster.store import CatalogUnavailableError, Cluster, News
 from halfmoon.core.crc import crc32c
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.errors import StartError
@@ -29,7 +28,6 @@ create table change (version integer primary key, at_ms integer not null, record
 create table snapshot (version integer primary key, data blob not null, crc integer not null);
 """
 _LAST = "select max(coalesce(max(version), 0), (select coalesce(max(version), 0) from snapshot)) from change"
-_records = msgspec.msgpack.Decoder(tuple[bytes, ...])
 
 
 class SqliteStore:
@@ -94,27 +92,15 @@ class SqliteStore:
 
     def _news(self, after: int) -> News:
         execute = self._connection.execute
-        found = execute("select version, data, crc from snapshot where version > ?", (after,)).fetchone()
-        if found is not None:
-            (first,) = execute("select min(version) from change").fetchone()
-            if first is not None and first <= after + 1:  # all that is lacking is there one by one
-                found = None
-        snapshot = None if found is None else (found[0], _checked(*found))
-        since = after if snapshot is None else snapshot[0]
-        select = "select version, records, crc from change where version > ? order by version"
-        rows = [(row[0], _checked(*row)) for row in execute(select, (since,))]
-        versions = [version for version, _ in rows]
-        if versions != list(range(since + 1, since + 1 + len(rows))):
-            raise CatalogUnavailableError(f"changes of the catalog are missing behind version {since}")
-        return News(snapshot, [Change(version, _records.decode(records)) for version, records in rows])
+        kept = execute(KEPT.format(after="?"), (after,)).fetchone()
+        return news_of(after, kept, execute(CHANGES.format(after="?"), (after,)).fetchall())
 
     def commit(self, records: Sequence[bytes]) -> int:
         with self._translated():
             execute = self._connection.execute
             try:
                 version: int = execute(_LAST).fetchone()[0] + 1
-                encoded = msgspec.msgpack.encode(list(records))
-                row = (version, time.time_ns() // 1_000_000, encoded, crc32c(encoded))
+                row = (version, time.time_ns() // 1_000_000, *change_of(records))
                 execute("insert into change values (?, ?, ?, ?)", row)
                 execute("commit")
             except BaseException:
@@ -166,13 +152,6 @@ class SqliteStore:
             yield
         except sqlite3.Error as error:
             raise CatalogUnavailableError(f"the catalog: {error}") from error
-
-
-def _checked(version: int, data: bytes, crc: int) -> bytes:
-    """SQLite has no checksums of its own. Raises CatalogUnavailableError."""
-    if crc32c(data) != crc:
-        raise CatalogUnavailableError(f"version {version} of the catalog is damaged")
-    return data
 
 
 @contextlib.contextmanager

@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import asyncpg
-import msgspec
 
+from halfmoon.cluster.catalog_rows import CHANGES, KEPT, change_of, news_of
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.postgres.connecting import Access, translated
 from halfmoon.cluster.postgres.schema import NEWEST, found_format
-from halfmoon.cluster.store import CatalogUnavailableError, Change, Cluster, News
+from halfmoon.cluster.store import CatalogUnavailableError, Cluster, News
 from halfmoon.core.crc import crc32c
 from halfmoon.errors import StartError
 
@@ -26,9 +26,6 @@ CHANNEL: Final = "halfmoon_catalog"
 _HOLD: Final = "select from cluster for update"
 _LAST: Final = """
 select greatest(coalesce((select max(version) from change), 0), coalesce((select max(version) from snapshot), 0))"""
-_SNAPSHOT: Final = "select version, data, crc from snapshot where version > $1"
-_CHANGES: Final = "select version, records, crc from change where version > $1 order by version"
-_records = msgspec.msgpack.Decoder(tuple[bytes, ...])
 
 
 class PostgresStore:
@@ -96,14 +93,12 @@ class PostgresStore:
         return self._run(begin)
 
     def commit(self, records: Sequence[bytes]) -> int:
-        encoded = msgspec.msgpack.encode(tuple(records))
+        row = change_of(records)
 
         async def commit() -> int:
             connection = self._holding()
             version = int(await connection.fetchval(_LAST)) + 1
-            await connection.execute(
-                "insert into change (version, records, crc) values ($1, $2, $3)", version, encoded, crc32c(encoded)
-            )
+            await connection.execute("insert into change (version, records, crc) values ($1, $2, $3)", version, *row)
             await connection.execute(f"notify {CHANNEL}, '{version}'")
             held, self._held = self._held, None
             await held.commit()
@@ -149,21 +144,5 @@ class PostgresStore:
 
 async def _news(connection: Any, after: int) -> News:
     """In a transaction that sees one moment, or holds the catalog."""
-    snapshot = None
-    kept = await connection.fetchrow(_SNAPSHOT, after)
-    first = await connection.fetchval("select min(version) from change")
-    if kept is not None and not (
-        first is not None and first <= after + 1
-    ):  # else all that is lacking is there one by one
-        snapshot = int(kept[0]), _checked(*kept)
-    since = after if snapshot is None else snapshot[0]
-    rows = [(row[0], _checked(*row)) for row in await connection.fetch(_CHANGES, since)]
-    if [version for version, _ in rows] != list(range(since + 1, since + 1 + len(rows))):
-        raise CatalogUnavailableError(f"changes of the catalog are missing behind version {since}")
-    return News(snapshot, [Change(version, _records.decode(records)) for version, records in rows])
-
-
-def _checked(version: int, data: bytes, crc: int) -> bytes:
-    if crc32c(data) != crc:
-        raise CatalogUnavailableError(f"version {version} of the catalog is damaged")
-    return bytes(data)
+    kept = await connection.fetchrow(KEPT.format(after="$1"), after)
+    return news_of(after, kept, await connection.fetch(CHANGES.format(after="$1"), after))
