@@ -95,6 +95,41 @@ def feed(
     producer.flush(60)
 
 
+def subscribe(
+    consumer: Consumer,
+    topics: list[str],
+    waits_s: float = 60,
+    *,
+    incremental: bool = False,
+    told: Callable[[list[TopicPartition], int], None] = lambda _places, _asked_ns: None,
+) -> None:
+    """Begin where the group has committed, and at the start of other partitions. `incremental`: as members of KIP-848's
+    groups do. `told`: where it begins, and when the coordinator was asked.
+
+    librdkafka 2.16 looks for it by itself, and has two bugs in that, with any broker: it begins at auto.offset.reset
+    where it hears UNSTABLE_OFFSET_COMMIT of an assignment that has changed meanwhile
+    (rd_kafka_assignment_apply_offsets); and a partition that it has let go of is fetched again when the answer to a
+    ListOffsets from before arrives ("outdated offset response"), and what it got so is delivered when it has the
+    partition again."""
+    begin = consumer.incremental_assign if incremental else consumer.assign
+
+    def assigned(_: object, places: list[TopicPartition]) -> None:
+        until_s = time.monotonic() + waits_s
+        while True:
+            asked_ns = time.monotonic_ns()
+            found = consumer.committed(places, waits_s)
+            if not any(each.error for each in found):
+                break
+            if time.monotonic() > until_s:
+                os._exit(1)
+            time.sleep(0.1)
+        places = [TopicPartition(each.topic, each.partition, max(0, each.offset)) for each in found]
+        told(places, asked_ns)
+        begin(places)
+
+    consumer.subscribe(topics, on_assign=assigned)
+
+
 def pipe(servers: str, name: str, note: History, *, aborts: float = 0.0, waits_s: float = 60) -> None:
     """Read-process-write: a result for each job, and the progress with it. `aborts`: this part is in vain first.
     `waits_s`: for each answer; then it gives up, and another one comes. So it does where librdkafka gives no answer at
@@ -107,20 +142,7 @@ def pipe(servers: str, name: str, note: History, *, aborts: float = 0.0, waits_s
             "enable.auto.commit": False, "isolation.level": "read_committed", "session.timeout.ms": 6_000, **STEADY,
         }
     )  # fmt: skip
-
-    def assigned(_: object, places: list[TopicPartition]) -> None:
-        # Left alone, librdkafka 2.16 begins at auto.offset.reset where it hears UNSTABLE_OFFSET_COMMIT of an assignment
-        # that has changed meanwhile (rd_kafka_assignment_apply_offsets): so a job has two results, also with Kafka.
-        until_s = time.monotonic() + waits_s
-        found = consumer.committed(places, waits_s)
-        while any(each.error for each in found):
-            if time.monotonic() > until_s:
-                os._exit(1)
-            time.sleep(0.1)
-            found = consumer.committed(places, waits_s)
-        consumer.assign([TopicPartition(JOBS, each.partition, max(0, each.offset)) for each in found])
-
-    consumer.subscribe([JOBS], on_assign=assigned)
+    subscribe(consumer, [JOBS], waits_s)
     while not ENDING.is_set():
         messages = [each for each in consumer.consume(50, 0.2) if each.error() is None]
         if not messages:
@@ -167,12 +189,11 @@ def read(
         }
     )  # fmt: skip
 
-    def assigned(_: object, places: list[TopicPartition]) -> None:
-        asked_ns = time.monotonic_ns()
-        for place in consumer.committed(places, 30):
-            note("begins", place.partition, max(0, place.offset), asked_ns)
+    def begins(places: list[TopicPartition], asked_ns: int) -> None:
+        for place in places:
+            note("begins", place.partition, place.offset, asked_ns)
 
-    consumer.subscribe([JOBS], on_assign=assigned)
+    subscribe(consumer, [JOBS], 30, incremental="group.protocol" in config, told=begins)
     while not ENDING.is_set():
         messages = [each for each in consumer.consume(50, 0.2) if each.error() is None]
         if not messages:

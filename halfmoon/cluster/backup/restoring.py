@@ -12,8 +12,9 @@ from pathlib import Path
 from halfmoon.cluster.backup.copied import Copied, Manifest, Wanted
 from halfmoon.cluster.backup.parallel import in_parallel
 from halfmoon.cluster.backup.ports import Target
-from halfmoon.cluster.backup.saving import PARALLEL, PAUSE_S, TRIES, Progress
-from halfmoon.cluster.engine.objects import ObjectExistsError, ObjectStore, StoreUnavailableError
+from halfmoon.cluster.backup.saving import PARALLEL, PAUSE_S, Progress
+from halfmoon.cluster.engine.objects import ObjectStore
+from halfmoon.cluster.engine.trying import put_once
 from halfmoon.errors import StartError
 
 
@@ -52,23 +53,7 @@ class Restoring:
     async def _put(self, wanted: Wanted) -> None:
         await asyncio.to_thread(self._copied.check, wanted)
         data = await asyncio.to_thread(self._copied.path_of(wanted.key).read_bytes)
-        await put(self._store, wanted.key, data)
+        await put_once(self._store, wanted.key, data, PAUSE_S)
         self._done += wanted.size
         if self._progress is not None:
             self._progress(self._done, self._total)
-
-
-async def put(store: ObjectStore, key: str, data: bytes) -> None:
-    """It is there when this returns. Raises StartError where another one is, StoreUnavailableError."""
-    for attempt in range(TRIES):
-        try:
-            await store.put(key, data)
-            return
-        except ObjectExistsError:  # by an earlier try
-            if await store.size(key) != len(data):
-                raise StartError(f"object {key} is there, and is another one") from None
-            return
-        except StoreUnavailableError:
-            if attempt == TRIES - 1:
-                raise
-            await asyncio.sleep(PAUSE_S)

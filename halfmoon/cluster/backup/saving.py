@@ -18,13 +18,13 @@ from halfmoon.cluster.backup.parallel import in_parallel
 from halfmoon.cluster.backup.ports import PINNED_S, Moment, Source
 from halfmoon.cluster.backup.tables import COLUMNS, TablesWriter
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
-from halfmoon.cluster.engine.objects import ObjectMissingError, ObjectStore, StoreUnavailableError
+from halfmoon.cluster.engine.objects import ObjectMissingError, ObjectStore
+from halfmoon.cluster.engine.trying import try_again
 from halfmoon.errors import StartError
 
 PARALLEL: Final = 8
 """Objects that are copied at once."""
 PART_BYTES: Final = 8 << 20
-TRIES: Final = 5
 PAUSE_S: Final = 1.0
 
 Progress = Callable[[int, int], None]
@@ -146,11 +146,7 @@ class Saving:
         return True
 
     async def _get(self, key: str, start: int, end: int) -> bytes:
-        for _ in range(TRIES - 1):
-            try:
-                return await self._store.get(key, start, end)
-            except StoreUnavailableError:
-                await asyncio.sleep(PAUSE_S)
-            except ObjectMissingError:
-                raise StartError(f"object {key} is gone from the store") from None
-        return await self._store.get(key, start, end)
+        try:
+            return await try_again(lambda: self._store.get(key, start, end), PAUSE_S)
+        except ObjectMissingError:
+            raise StartError(f"object {key} is gone from the store") from None

@@ -13,10 +13,10 @@ from typing import Any, Final, TypeVar
 
 from halfmoon.cluster.engine.committing import Committer, Source
 from halfmoon.cluster.engine.database import Contents, DatabaseUnavailableError, LogContents, SideFile
-from halfmoon.cluster.engine.objects import ObjectExistsError, ObjectMissingError, ObjectStore, StoreUnavailableError
+from halfmoon.cluster.engine.objects import ObjectMissingError, ObjectStore, StoreUnavailableError
 from halfmoon.cluster.engine.piece_list import PieceList
 from halfmoon.cluster.engine.pieces import IN_DATABASE, Head, Piece, check_whole
-from halfmoon.cluster.engine.trying import FIRST_PAUSE_S, TRIES, try_again
+from halfmoon.cluster.engine.trying import FIRST_PAUSE_S, TRIES, put_once, try_again
 from halfmoon.core.crc import crc32c
 from halfmoon.errors import LeaseLostError
 
@@ -226,11 +226,7 @@ class Backing:
         files = [SideFile(path, self._make_key(path), len(one), crc32c(one)) for path, one in data.items()]
 
         async def put(file: SideFile) -> None:
-            try:
-                await try_again(lambda: self._store.put(file.key, data[file.path]))
-            except ObjectExistsError:  # by a try whose answer was lost
-                if await try_again(lambda: self._store.size(file.key)) != file.size:
-                    raise OSError(f"object {file.key} is there, and is another one") from None
+            await put_once(self._store, file.key, data[file.path])
 
         async def put_all() -> bool:
             await asyncio.gather(*map(put, files))

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
-from halfmoon.cluster.engine.objects import StoreUnavailableError
+from halfmoon.cluster.engine.objects import ObjectExistsError, ObjectStore, StoreUnavailableError
 
 T = TypeVar("T")
 
@@ -15,10 +15,10 @@ TRIES: Final = 5
 FIRST_PAUSE_S: Final = 0.05
 
 
-async def try_again(call: Callable[[], Awaitable[T]]) -> T:
+async def try_again(call: Callable[[], Awaitable[T]], first_pause_s: float = FIRST_PAUSE_S) -> T:
     """Raises what the last try has raised, if it is StoreUnavailableError or DatabaseUnavailableError; others at
     once."""
-    pause_s = FIRST_PAUSE_S
+    pause_s = first_pause_s
     for _ in range(TRIES - 1):
         try:
             return await call()
@@ -26,3 +26,12 @@ async def try_again(call: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(pause_s)
             pause_s *= 2
     return await call()
+
+
+async def put_once(store: ObjectStore, key: str, data: bytes, first_pause_s: float = FIRST_PAUSE_S) -> None:
+    """It is there when this returns. Raises OSError where another one is; StoreUnavailableError."""
+    try:
+        await try_again(lambda: store.put(key, data), first_pause_s)
+    except ObjectExistsError:  # by a try whose answer was lost
+        if await try_again(lambda: store.size(key), first_pause_s) != len(data):
+            raise OSError(f"object {key} is there, and is another one") from None

@@ -20,13 +20,13 @@ import msgspec
 
 from halfmoon.cluster.backup.parallel import in_parallel
 from halfmoon.cluster.backup.ports import Made, Unused
-from halfmoon.cluster.backup.restoring import put
 from halfmoon.cluster.backup.tables import Row, Rows
 from halfmoon.cluster.engine import footer, naming
 from halfmoon.cluster.engine.database import Commit, SideFile
 from halfmoon.cluster.engine.merging import MOST_BYTES
 from halfmoon.cluster.engine.objects import ObjectStore
 from halfmoon.cluster.engine.pieces import Piece
+from halfmoon.cluster.engine.trying import put_once
 from halfmoon.core import clean_files, clean_mark, identity
 from halfmoon.core.crc import crc32c
 from halfmoon.core.identity import Identity
@@ -143,7 +143,7 @@ class BringingIn:
         key = naming.make(self._made.cluster_id, naming.COMMITTED, 0)
         commits = [Commit(shard.number, shard.generation, (piece._replace(crc=crc),)) for shard, piece, _ in holders]
         made, placed = footer.build_shared(0, key, commits, data)
-        await put(self._store, key, made)
+        await put_once(self._store, key, made)
         self._objects.append((key, len(made)))
         self._piece_rows += [(commit.shard, *piece) for commit in placed for piece in commit.pieces]
         self._count(stretch.size)
@@ -159,7 +159,7 @@ class BringingIn:
         (path,) = paths
         named = naming.FileName(numbers.pop() if len(numbers) == 1 else naming.ALL_SHARDS, 0, path)
         key = naming.make(self._made.cluster_id, naming.FILE, 0, named)
-        await put(self._store, key, data)
+        await put_once(self._store, key, data)
         self._objects.append((key, len(data)))
         for number, name in holders:
             self._file_rows.append((number, *SideFile(name, key, len(data), crc32c(data))))

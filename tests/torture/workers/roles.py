@@ -231,7 +231,7 @@ def _consumer(servers: str, group: str, topics: list[str]) -> Consumer:
             "enable.auto.commit": False, "topic.metadata.refresh.interval.ms": 2_000, **worker.CLASSIC, **STEADY,
         }
     )  # fmt: skip
-    consumer.subscribe(topics)
+    worker.subscribe(consumer, topics)
     return consumer
 
 
