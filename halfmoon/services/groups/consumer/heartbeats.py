@@ -17,7 +17,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from halfmoon.errors import BrokerError, Fault
-from halfmoon.schema.groups import JOIN, STABLE, ConsumerMember
+from halfmoon.schema.groups import JOIN, STABLE, ConsumerMember, Places
 from halfmoon.services.common.patterns import InvalidPattern
 from halfmoon.services.groups.consumer.messages import LEAVE_FOR_NOW, ConsumerHeartbeat
 from halfmoon.services.groups.consumer.model import ConsumerGroup
@@ -90,14 +90,27 @@ class Heartbeats:
         after = rebalancing.update(group, said, owned, step)
         rebalancing.heard(group, after, step)
         rebalancing.save(group, step)
-        moved = before is None or (after.assigned is not before.assigned and after.may_read() != before.may_read())
+        is_told = self._has_to_be_told(group, before, after, owned) or request.is_full
         return ConsumerHeartbeatResult(
             fault=None,
             member_id=after.member_id,
             epoch=after.epoch,
             interval_ms=rebalancing.interval_ms(group.name),
-            assigned=after.assigned if request.is_full or moved else None,
+            assigned=after.assigned if is_told else None,
         )
+
+    @staticmethod
+    def _has_to_be_told(
+        group: ConsumerGroup, before: ConsumerMember | None, after: ConsumerMember, owned: Places | None
+    ) -> bool:
+        """What a member holds is told until it says that it has it. Kafka tells it once: if that answer comes later
+        than the member waits for one (librdkafka: the heartbeat's interval), nobody reads what is new."""
+        unconfirmed, member_id = group.unconfirmed, after.member_id
+        if before is None or (after.assigned is not before.assigned and after.may_read() != before.may_read()):
+            unconfirmed.add(member_id)
+        if member_id in unconfirmed and owned is not None and owned == after.may_read():
+            unconfirmed.discard(member_id)
+        return member_id in unconfirmed
 
     def leave(self, group: ConsumerGroup, request: ConsumerHeartbeat, step: Step) -> ConsumerHeartbeatResult:
         """A member leaves, for good or for now."""

@@ -55,6 +55,7 @@ class ConsumerGroup:
         "supported",
         "targets",
         "topics",
+        "unconfirmed",
         "wanted",
     )
 
@@ -85,6 +86,9 @@ class ConsumerGroup:
         """When a strategy was asked last, since the start."""
         self.problem: str | None = None
         """Why the last assignment was kept instead of a new one. Written down with what else changes."""
+        self.unconfirmed: set[str] = set()
+        """Members that have not said yet that they hold what they were told last: that answer may be lost. Not
+        remembered by the log: after a start it may be anybody's."""
         self._new_members: set[str] = set()
         self._moved: set[str] = set()
         self._new_targets: set[str] = set()
@@ -102,6 +106,7 @@ class ConsumerGroup:
         group.problem = whole.problem
         for member in whole.members:
             group.put(member)
+        group.unconfirmed.update(group.members)
         group.targets = {member_id: frozenset(places) for member_id, places in whole.targets}
         group.take_change()
         return group
@@ -169,6 +174,7 @@ class ConsumerGroup:
         self._forget(member)
         self._free(member)
         self.targets.pop(member_id, None)
+        self.unconfirmed.discard(member_id)
         self._new_members.discard(member_id)
         self._moved.discard(member_id)
         self._new_targets.discard(member_id)
