@@ -94,6 +94,17 @@ def test_many_groups_are_fetched_at_once(client: RigClient) -> None:
     assert (only.group_id, only.topics[0].partitions[0].committed_offset) == (name_in(2), 2)
 
 
+@pytest.mark.parametrize("version", [8, 9])
+def test_who_asks_for_one_group_that_is_elsewhere_looks_for_its_coordinator(
+    rig: ShardRig, client: RigClient, version: int
+) -> None:
+    """librdkafka's issue 5586: a member of a new group that is told NOT_COORDINATOR asks no more, and reads nothing."""
+    group = made(FETCH, "OffsetFetchRequestGroup", group_id=name_in(3), topics=None)
+    client.feed(client.encode(FETCH, version, groups=[group]))
+    rig.turn()
+    assert client.transport.closed
+
+
 def test_groups_are_described_listed_and_deleted(client: RigClient) -> None:
     names = [name_in(shard) for shard in range(SHARDS)]
     here, elsewhere = [names[shard] for shard in HERE], [names[shard] for shard in ELSEWHERE]
