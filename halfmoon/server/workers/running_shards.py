@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from halfmoon.core.timers import Timers
+from halfmoon.errors import LeaseLostError
 from halfmoon.hooks.plugins import Plugins, load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.server.cleaning import CleaningProcess
@@ -115,7 +116,13 @@ class RunningShards:
 
     async def announce(self, number: int) -> None:
         """It is in the catalog that it is this process's, and the others hear of it soon. Raises
-        CatalogUnavailableError."""
+        CatalogUnavailableError; LeaseLostError where another process has opened it since."""
+        await self._announce(number)
+        if self._shards.shared.epochs.get(number) != self._shards.nodes[number].kernel.generation:
+            # This process stood still for longer than its lease.
+            raise LeaseLostError(f"another process has opened shard {number} meanwhile")
+
+    async def _announce(self, number: int) -> None:
         # One change for all that are opened at a time: a node that takes over has several.
         self._unannounced.add(number)
         async with self._announcing:

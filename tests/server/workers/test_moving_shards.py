@@ -20,7 +20,7 @@ from halfmoon.config.settings import Settings, load_settings
 from halfmoon.core.clean_mark import CLEAN_MARK
 from halfmoon.core.records.batches import build_batch
 from halfmoon.core.storage.files import OsFileSystem
-from halfmoon.errors import BrokerError, Fault, StartError
+from halfmoon.errors import BrokerError, Fault, LeaseLostError, StartError
 from halfmoon.schema import control
 from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.workers.plan import CATALOG, Plan
@@ -318,6 +318,23 @@ async def started_again(folder: Path) -> None:
     name = settings.listeners.kafka.name
     plan = Plan(str(folder), 0, 2, SHARDS, {name: [one, two]}, {name: shared})
     await Worker(settings, WorkerPlace(settings, plan), on_lost=lambda error: None).start()
+
+
+def test_a_shard_that_another_process_has_opened_meanwhile_is_its_own(run: Any) -> None:
+    """A process may stand still for longer than its lease before it can say that it has a shard."""
+
+    async def story(two: Two) -> None:
+        one, other = two.workers
+        shard = next(number for number in other.shards.nodes if number != other.shards.first)
+        await two.close(shard, 1, 0)
+        later = control.ShardStarted(shard, 99, 1)
+        await other.driver.change(lambda: other.shards.changes.append_control(later))
+        with pytest.raises(LeaseLostError):
+            await one.open_shard(shard)
+        assert [worker.place.owners[shard] for worker in two.workers] == [1, 1]
+        assert shard not in one.shards.nodes
+
+    run(story)
 
 
 def _topic(two: Two, name: str) -> Any:
