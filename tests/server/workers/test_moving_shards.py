@@ -331,7 +331,7 @@ def test_a_shard_that_another_process_has_opened_meanwhile_is_its_own(run: Any) 
         await other.driver.change(lambda: other.shards.changes.append_control(later))
         with pytest.raises(LeaseLostError):
             await one.open_shard(shard)
-        assert [worker.place.owners[shard] for worker in two.workers] == [1, 1]
+        assert one.place.owners[shard] == 1
         assert shard not in one.shards.nodes
 
     run(story)
