@@ -181,9 +181,10 @@ class Membership:
         log.info("event=shard_lost shard=%d epoch=%d", shard, self._owned.pop(shard))
         self._shards.lost(shard)
 
-    def given(self, shard: int) -> None:
-        """It was handed over."""
-        self._owned.pop(shard, None)
+    def given(self, shard: int, epoch: int) -> None:
+        """It was handed over, which had been this node's in this epoch."""
+        if self._owned.get(shard) == epoch:
+            del self._owned[shard]
 
     async def take_again(self, shard: int, epoch: int) -> Head | None:
         """Own it in a new epoch: it was opened in this one and closed again. `Shards` is not told. None: it is another

@@ -120,18 +120,21 @@ class HeldShards:
         self.leaving.add(shard)
         if not self.member.stores:
             self._waits_for_no_store(shard)
-        given = None
+        given = epoch = None
+        served = self.served.get(shard)
         try:
             await self._shut(shard)
+            served = self.served.get(shard)
             epoch = self.member.epoch_of(shard)  # while it was being opened it may have been taken again, or lost
             if epoch is not None:
                 given = await self._engine.database.hand_over(shard, epoch, move.to)
         finally:
             self.leaving.discard(shard)
-            self._not_served(shard, was_ours=given is not None)
-        if given is None:
+            if self.served.get(shard) is served:  # else its new owner has died before the answer came, and it is back
+                self._not_served(shard, was_ours=given is not None)
+        if given is None or epoch is None:
             return False
-        self.member.given(shard)
+        self.member.given(shard, epoch)
         self._on_given(shard, move.to)
         logger.info("event=shard_given shard=%d epoch=%d to=%d", shard, given.epoch, move.to)
         return True

@@ -45,7 +45,7 @@ class Node:
 
     async def give(self, move: Move) -> None:
         if await self.database.hand_over(move.head.shard, move.head.epoch, move.to) is not None:
-            self.member.given(move.head.shard)
+            self.member.given(move.head.shard, move.head.epoch)
             del self.has[move.head.shard]
             self.events.append(f"given {move.head.shard}")
 
@@ -97,6 +97,21 @@ def test_the_first_node_has_everything_and_later_ones_get_their_share() -> None:
         await world.node(3)
         await world.settle(10)
         assert not [event for event in first.events if event.startswith("lost")]
+
+    play(run())
+
+
+def test_a_late_answer_to_an_earlier_give_takes_nothing_away() -> None:
+    async def run() -> None:
+        world = World(1)
+        member = (await world.node(1)).member
+        await world.settle(1)
+        epoch = member.epoch_of(0)
+        assert epoch is not None
+        member.given(0, epoch - 1)
+        assert member.epoch_of(0) == epoch
+        member.given(0, epoch)
+        assert member.epoch_of(0) is None
 
     play(run())
 

@@ -42,7 +42,7 @@ class Rig:
         self.held.member = SimpleNamespace(  # type: ignore[assignment]
             nodes=(),
             stores=True,
-            given=lambda shard: None,
+            given=lambda shard, epoch: None,
             epoch_of=lambda shard: self.epoch,
             take_again=self._take_again,
         )
@@ -115,6 +115,38 @@ def test_a_shard_counts_as_this_nodes_from_before_it_is_opened_until_it_is_known
             ("open", [SHARD], set(), 0), ("close", [SHARD], {SHARD}, 0), ("hand over", [SHARD], {SHARD}, 0)
         ]  # fmt: skip
         assert (rig.held.served, rig.held.leaving, rig.held.losses) == ({}, set(), 0)
+
+    asyncio.run(story())
+
+
+def test_a_shard_that_is_back_before_the_database_says_that_it_was_given_is_this_nodes() -> None:
+    """Whom it was given to has died meanwhile."""
+
+    async def story() -> None:
+        rig, head = Rig(), Head(SHARD, Durability.FAST, 5, ME, 0)
+        closed, answers, hand_over = asyncio.Event(), asyncio.Event(), rig.hand_over
+
+        async def late(*asked: Any) -> Head | None:
+            closed.set()
+            answer = await hand_over(*asked)
+            await answers.wait()
+            return answer
+
+        rig.hand_over = late  # type: ignore[method-assign]
+        rig.held.taken(head)
+        while SHARD not in rig.held.open:
+            await asyncio.sleep(0)
+        giving = asyncio.ensure_future(rig.held.give(Move(head, OTHER)))
+        await closed.wait()
+        rig.epoch = 7
+        rig.held.taken(head._replace(epoch=7))
+        while SHARD not in rig.held.open:
+            await asyncio.sleep(0)
+        answers.set()
+        await giving
+        assert rig.held.open == {SHARD: 7}
+        assert rig.held.served[SHARD][0] == 7
+        assert rig.held.losses == 0
 
     asyncio.run(story())
 
