@@ -226,6 +226,7 @@ class ClusterNode:
         except TimeoutError:
             logger.warning("event=not_left_in_time after_s=%g", LEAVE_S)
             self.held.abandon()
+            self.worker.driver.stop_insisting()  # a shard that is just being opened is to be announced
             await self.held.close()
         await self.member.stop()
 

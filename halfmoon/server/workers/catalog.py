@@ -77,8 +77,12 @@ class SharedCatalogDriver:
         self.tell: Callable[[int], Coroutine[Any, Any, None]] | None = None
         """Tells the other processes of a new version; a change is over when they know it, or cannot be told soon."""
 
-    async def stop(self) -> None:
+    def stop_insisting(self) -> None:
+        """The process stops: what a commit has come to is asked for no more."""
         self._stops = True
+
+    async def stop(self) -> None:
+        self.stop_insisting()
         async with self._turn:
             await self._run(self._store.close)
             await asyncio.to_thread(self._thread.shutdown)
