@@ -60,6 +60,8 @@ class Oracle:
         """They are kept: librdkafka 2.16 may crash where one goes that waits for answers."""
         self.admin = self._new_admin()
         self.violations: list[str] = []
+        self._seen = ""
+        """What the condition that is waited for has seen last."""
 
     def renew(self) -> None:
         """The broker was begun anew."""
@@ -125,9 +127,10 @@ class Oracle:
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
         until_s = time.monotonic() + SETTLES_S
+        self._seen = ""
         while not condition():
             if time.monotonic() > until_s:
-                self.violations.append(f"not within {SETTLES_S} s: {what}")
+                self.violations.append(f"not within {SETTLES_S} s: {what}{self._seen}")
                 self._on_late()
                 return
             self._crew.revive()
@@ -152,6 +155,11 @@ class Oracle:
             if what[0] == "prepared" and decision(what[1]) == "commit"
         }  # fmt: skip
 
+        def shared() -> bool:
+            found = self._share_offsets()
+            self._seen = f"; it is at {found}, which end at {ends}"
+            return found == ends
+
         def taken() -> bool:
             """Also what is there although its producer heard of no success."""
             found = {what[1] for _, what in crew.history("rtake") if what[0] == "took"}
@@ -162,7 +170,7 @@ class Oracle:
             "each job has a result": lambda: stored(RESULTS, TOPICS[RESULTS]) >= count,
             "the classic group has read all": lambda: got("read"),
             "the consumer group has read all": lambda: got("shared"),
-            "the share group is at the end": lambda: self._share_offsets() == ends,
+            "the share group is at the end": shared,
             "delays are over": lambda: stored(LATER, TOPICS[LATER]) >= len(delayed),
             "half messages are delivered": lambda: stored(HALVES, TOPICS[HALVES]) >= len(halves),
             "nacked jobs have come again": lambda: stored(RETRIES, self._partitions(RETRIES)) >= nacks,

@@ -86,6 +86,8 @@ class Backing:
             raise self._abandoned
         done: Future[T] = asyncio.run_coroutine_threadsafe(run(), self._loop)
         self._waiting.add(done)
+        if self._abandoned is not None:  # just before, and this was not seen
+            done.cancel()
         try:
             return done.result()
         except CancelledError:

@@ -97,13 +97,7 @@ class PlacedReads:
                 if key.object == IN_DATABASE:
                     rows[key] = part.piece
         self._fetch_rows(shard, {key: piece for key, piece in rows.items() if not self._has(key)})
-        keys = list(wanted)
-        # All of them are waited for, also where one fails: no error is to be lost.
-        found = await asyncio.gather(*(self._get(key) for key in keys), return_exceptions=True)
-        for one in found:
-            if isinstance(one, BaseException):
-                raise one
-        kept = dict(zip(keys, (one for one in found if isinstance(one, _Kept)), strict=True))
+        kept = await self._get_all(wanted)
         memory = take(sum(part.length for part in parts))
         if len(memory) > IN_LOOP_BYTES:
             return await asyncio.to_thread(_put_together, shard, parts, kept, memory)
@@ -112,16 +106,27 @@ class PlacedReads:
     def _has(self, key: _Key) -> bool:
         return key in self._kept or key in self._coming
 
-    async def _get(self, key: _Key) -> _Kept:
-        kept = self._kept.get(key)
-        if kept is not None:
-            self._kept.move_to_end(key)
-            return kept
-        coming = self._coming.get(key)
-        if coming is None:
-            assert key.object != IN_DATABASE
-            coming = self._begin(key, self._block(key))
-        return await asyncio.shield(coming)
+    async def _get_all(self, keys: Iterable[_Key]) -> dict[_Key, _Kept]:
+        """Rows are kept, or coming."""
+        kept: dict[_Key, _Kept] = {}
+        coming: dict[_Key, asyncio.Task[_Kept]] = {}
+        for key in keys:  # all at one moment: what arrives may push out what is kept
+            there = self._kept.get(key)
+            if there is not None:
+                self._kept.move_to_end(key)
+                kept[key] = there
+            elif key in self._coming:
+                coming[key] = self._coming[key]
+            else:
+                assert key.object != IN_DATABASE
+                coming[key] = self._begin(key, self._block(key))
+        # All of them are waited for, also where one fails: no error is to be lost.
+        found = await asyncio.gather(*map(asyncio.shield, coming.values()), return_exceptions=True)
+        for key, one in zip(coming, found, strict=True):
+            if isinstance(one, BaseException):
+                raise one
+            kept[key] = one
+        return kept
 
     def _begin(self, key: _Key, work: Coroutine[Any, Any, _Kept]) -> asyncio.Task[_Kept]:
         task = self._coming[key] = asyncio.get_running_loop().create_task(work)

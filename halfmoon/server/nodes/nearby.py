@@ -253,6 +253,8 @@ class _Look:
 
     async def _ask(self, group: _Group, min_bytes: int, wait_ms: int) -> dict[Partition, _Found]:
         nearby, request, reader = self._nearby, self._request, next(self._nearby.readers)
+        if self._in_a_hurry:
+            wait_ms = 0
         rows = [
             (each.topic.number, each.index, one.offset, one.leader_epoch, one.last_epoch, one.max_bytes)
             for each, one in group.asked

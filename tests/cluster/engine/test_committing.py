@@ -14,8 +14,8 @@ import pytest
 from halfmoon.cluster.engine import committing, footer
 from halfmoon.cluster.engine.backing import Backing
 from halfmoon.cluster.engine.committing import ObjectCommitter, RowCommitter, Taken
-from halfmoon.cluster.engine.database import Commit, CondemnedError
-from halfmoon.cluster.engine.pieces import IN_DATABASE, BrokenLogError, Durability, Piece, check_whole
+from halfmoon.cluster.engine.database import Commit, CondemnedError, Contents
+from halfmoon.cluster.engine.pieces import IN_DATABASE, BrokenLogError, Durability, Head, Piece, check_whole
 from halfmoon.core.crc import crc32c
 from halfmoon.errors import LeaseLostError
 from tests.cluster.engine.doubles import MemoryDatabase, MemoryStore, unsure_database, unsure_store
@@ -456,3 +456,24 @@ def test_a_shard_that_is_about_to_be_closed_waits_for_no_interval_any_more() -> 
         assert loop.time() - begun < INTERVAL_S / 2
 
     run(1, play, Durability.OBJECT)
+
+
+def test_who_asks_just_when_a_shard_is_abandoned_is_told_so() -> None:
+    class Between(set[Any]):
+        """The shard is abandoned after it was looked at, and before who asks is known."""
+
+        def add(self, asked: Any) -> None:
+            backing.abandon(OSError("gone"))
+            super().add(asked)
+
+    async def story() -> None:
+        nonlocal backing
+        loop, contents = asyncio.get_running_loop(), Contents(Head(0, Durability.FAST, 1, 1, 0), [], [])
+        database = MemoryDatabase([Durability.FAST])
+        backing = Backing(loop, database, MemoryStore(), RowCommitter(database), contents, str)
+        backing._waiting = Between()
+        with pytest.raises(OSError, match="is abandoned"):
+            await asyncio.to_thread(backing.wait, lambda: asyncio.sleep(60))
+
+    backing: Backing
+    asyncio.run(story())

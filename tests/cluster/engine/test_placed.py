@@ -94,6 +94,30 @@ def test_an_object_is_fetched_once_for_all_shards_and_readers() -> None:
     play(story())
 
 
+def test_a_row_that_is_forgotten_for_a_block_that_has_just_come_is_read_all_the_same() -> None:
+    async def story() -> None:
+        logs = Logs(limit_bytes=150)
+        await logs.take()
+        await logs.rows(0, [100])
+        key = await logs.object({1: 1_000})
+        await logs.read(0, [(0, 100)])
+        come = asyncio.Event()
+
+        async def get(*_: object) -> bytes:
+            await come.wait()
+            return logs.stored.objects[key]
+
+        logs.store.get = get  # type: ignore[method-assign]
+        block = asyncio.ensure_future(logs.read(1, [(0, 1_000)]))
+        await asyncio.sleep(1)
+        come.set()
+        await asyncio.sleep(0)  # it has come, and what is kept does not know yet
+        await logs.read(0, [(0, 100)])
+        await block
+
+    play(story())
+
+
 def test_rows_are_asked_for_once_and_together() -> None:
     async def story() -> None:
         logs = Logs()

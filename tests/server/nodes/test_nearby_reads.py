@@ -231,6 +231,21 @@ def test_who_is_not_to_wait_from_the_start_is_told_what_there_is(nodes: int) -> 
     play(story())
 
 
+@pytest.mark.parametrize("turns", range(6))
+def test_a_wait_can_be_ended_at_any_moment(turns: int) -> None:
+    async def story() -> None:
+        leaders = Leaders(2, 2)
+        hurry, results = leaders.begin(wait_ms=5_000)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        begun_s = asyncio.get_running_loop().time()
+        hurry()
+        assert leaders.counts(await results) == [0, 0]
+        assert asyncio.get_running_loop().time() - begun_s < 1
+
+    play(story())
+
+
 def test_a_leader_that_does_not_answer_is_taken_to_be_gone() -> None:
     async def story() -> None:
         leaders = Leaders(2, 2)
