@@ -217,8 +217,11 @@ TOLD = {ACCEPT: "accepted", RELEASE: "released", REJECT: "rejected"}
 def share(servers: str, name: str, note: History, *, releases: float = 0.0, rejects: float = 0.0) -> None:
     """`releases`, `rejects`: these parts are not accepted."""
     consumer = ShareConsumer(
-        {"bootstrap.servers": servers, "group.id": "sharers", "share.acknowledgement.mode": "explicit", "log_level": 0}
-    )
+        {
+            "bootstrap.servers": servers, "group.id": "sharers", "share.acknowledgement.mode": "explicit",
+            "log_level": 0, **STEADY,
+        }
+    )  # fmt: skip
     consumer.subscribe([JOBS])
     while not ENDING.is_set():
         asked_ns = time.monotonic_ns()
