@@ -49,6 +49,9 @@ class Crew:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self.killed: list[tuple[int, str]] = []
         """When (monotonic ns), and the place."""
+        self._logs: dict[str, Path] = {}
+        self.stuck = 0
+        """So many had to be killed for a bug of librdkafka's (`is_stuck`)."""
         self.gave_up = 0
         """So many ended by themselves."""
 
@@ -56,7 +59,8 @@ class Crew:
         self._count += 1
         name = place if role in self._named else f"{place}-{self._count}"
         command = [sys.executable, "-m", self._module, role, self._servers, name]
-        with (self._folder / (f"errors-{name}" if DEBUG else "errors")).open("ab") as errors:
+        log = self._logs[place] = self._folder / (f"errors-{name}" if DEBUG else "errors")
+        with log.open("ab") as errors:
             self._running[place] = subprocess.Popen(
                 [*command, str(self._folder / f"{role}.history")], cwd=ROOT, stdin=subprocess.PIPE, stderr=errors,
                 env=self._environment,
@@ -93,11 +97,14 @@ class Crew:
             try:
                 process.wait(max(until_s - time.monotonic(), 0.1))
             except subprocess.TimeoutExpired:
+                if is_stuck(self._logs[place]):
+                    self.stuck += 1
+                else:
+                    late.append(place)
                 process.send_signal(signal.SIGUSR1)  # it says where it is
                 time.sleep(0.5)
                 process.kill()
                 process.wait()
-                late.append(place)
         return late
 
     def describe(self) -> None:
@@ -120,3 +127,17 @@ class Crew:
 
     def history(self, role: str) -> list[Line]:
         return lines_of(self._folder / f"{role}.history")
+
+
+def is_stuck(log: Path) -> bool:
+    """Whether this is the last that the main thread of one of librdkafka's instances has told, where they tell
+    (`DEBUG`): it waits for another thread, which waits for it (issue 5476 of librdkafka 2.16)."""
+    last: dict[str, str] = {}
+    with log.open(errors="replace") as lines:
+        for line in lines:
+            told = re.match(r"%\d\|[^|]*\|\w+\|(\S+)\| \[thrd:main\]: (.*)", line)
+            if told is not None:
+                last[told[1]] = told[2]
+    return any(
+        "OffsetForLeaderEpoch requested failed: Local: Broker handle destroyed" in each for each in last.values()
+    )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.torture import histories
+from tests.torture.crew import is_stuck
 from tests.torture.histories import Line, Record
 from tests.torture.worker import decision
 from tests.torture.workers.figures import Fault, operations, waits
@@ -277,3 +278,18 @@ def test_waits_are_told_apart_by_whose_partition_it_was() -> None:
     assert waits(lines, [fault], owners, starting=2).others == [30.0]
     assert waits(lines, [fault], owners, starting=3).others == []
     assert operations({"feed": lines}) == {"feed.acked": 4, "feed.sent": 4}
+
+
+def test_a_client_that_waits_for_itself_is_known_by_the_last_that_it_tells(tmp_path: Path) -> None:
+    """librdkafka's issue 5476; other threads go on."""
+    failed = "OffsetForLeaderEpoch requested failed: Local: Broker handle destroyed without termination"
+    last = f"%7|9.1|OFFSETVALID|rdkafka#consumer-2| [thrd:main]: t [5]: {failed}"
+    others = (
+        "%4|9.5|REQTMOUT|rdkafka#consumer-2| [thrd:GroupCoordinator]: timed out",
+        "%7|9.6|METADATA|rdkafka#producer-1| [thrd:main]: 1/1 requested",
+    )
+    log = tmp_path / "log"
+    log.write_text("\n".join((last, *others)))
+    assert is_stuck(log)
+    log.write_text("\n".join((last, *others, "%7|9.7|METADATA|rdkafka#consumer-2| [thrd:main]: 1/1 requested")))
+    assert not is_stuck(log)

@@ -40,6 +40,7 @@ FAULTS = {
     "deaf": "a node that the others cannot reach",
     "apart": "no node reaches another one",
     "client": "kill −9 of a client",
+    "clients stuck": "a client that stood still at the end, by librdkafka's issue 5476, and was killed",
 }
 
 ABOUT = """\
@@ -105,7 +106,7 @@ def text(outcomes: Sequence[Outcome], where: str) -> str:
         "| | times | median, ms | 90 %, ms | longest, ms |",
         "|---|--:|--:|--:|--:|",
         *(waits(what, [ms for each in outcomes for ms in each.waits_ms.get(kind, ())]) for kind, what in FAULTS.items()
-          if kind != "client"),
+          if "client" not in kind),
         "",
         "Other faults are among the waits: several happen at a time, and clients, nodes, PostgreSQL, versitygw and the "
         "oracle share two processors.",

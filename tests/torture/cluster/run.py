@@ -164,7 +164,7 @@ class Run:
         done = self.faults.done
         counts = dict(Counter(fault.kind for fault in done))
         if crew is not None:
-            counts |= {"client": len(crew.killed), "clients that gave up": crew.gave_up}
+            counts |= {"client": len(crew.killed), "clients that gave up": crew.gave_up, "clients stuck": crew.stuck}
         first_ns = done[0].at_ns if done else 0
         in_flight, waits = _waits(found.get("feed", []), done)
         return Outcome(

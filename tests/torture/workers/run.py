@@ -132,7 +132,11 @@ class Run:
         waited = waits(found["feed"], self.faults, self._owners) if self._owners else Waits([], [])
         kinds = [fault.kind for fault in self.faults]
         counts = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
-        counts |= {"client": len(self.crew.killed), "clients that gave up": self.crew.gave_up}
+        counts |= {
+            "client": len(self.crew.killed),
+            "clients that gave up": self.crew.gave_up,
+            "clients stuck": self.crew.stuck,
+        }
         return Outcome(
             self.seed, self.flush, bool(self.serving.namesrv), self.oracle.violations,
             round(time.monotonic() - begun_s, 1), counts,
