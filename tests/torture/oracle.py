@@ -218,8 +218,8 @@ class Oracle:
             admin = self._new_admin()
             asked = admin.list_offsets({each: OffsetSpec.latest() for each in places}, isolation_level=level)
             try:
-                return {(each.topic, each.partition): future.result(30).offset for each, future in asked.items()}
-            except KafkaException:
+                return {(each.topic, each.partition): future.result(10).offset for each, future in asked.items()}
+            except (KafkaException, TimeoutError):  # librdkafka may ask no more where it once heard of no leader
                 if time.monotonic() > until_s:
                     raise
                 time.sleep(0.2)

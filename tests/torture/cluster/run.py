@@ -152,8 +152,8 @@ class Run:
                     if self._crew is not None:
                         self._crew.end()
         except (AssertionError, KafkaException, OSError, StartError) as error:
-            at = traceback.extract_tb(error.__traceback__)[-1]
-            self._violations.append(f"{type(error).__name__} in {at.name}: {str(error)[:500]}")
+            at = " > ".join(frame.name for frame in traceback.extract_tb(error.__traceback__)[-4:])
+            self._violations.append(f"{type(error).__name__} in {at}: {str(error)[:500]}")
         crew, oracle = self._crew, self._oracle
         found = {} if crew is None else {role: crew.history(role) for role in ROLES}
         errors = {} if oracle is None else oracle.look_at_errors()
