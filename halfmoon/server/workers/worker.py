@@ -269,6 +269,7 @@ class Worker:
             shards.front.remove(node.kernel)
             node.kernel.appender.leaves = True
             node.groups.send_away()
+            node.transactions.send_away()
         if self._rocketmq is not None:
             await self._rocketmq.remove(number)
         if node is not None:

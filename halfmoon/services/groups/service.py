@@ -227,6 +227,8 @@ class GroupService:
         `knows_epochs`: the request is of a version that members of the new protocol may use. Single partitions may be
         refused nevertheless: see `stale`.
         """
+        if self._appender.leaves:  # the request has waited for somebody, or for its turn, while the shard was closed
+            return Fault.NOT_COORDINATOR
         self._names.other_protocol.write_offsets(group)
         if self._names.other_protocol.has_members(group):
             return Fault.UNKNOWN_MEMBER_ID

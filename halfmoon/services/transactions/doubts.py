@@ -78,6 +78,12 @@ class Doubts:
         """Somebody has ended it."""
         self._open.pop((producer_id, target), None)
 
+    def send_away(self) -> None:
+        """The shard goes to another process, which asks again: what is answered here ends nothing any more."""
+        self._open.clear()
+        self._unreached.clear()
+        self._due_ms = None
+
     # -- asking --------------------------------------------------------------------------------------------------------
 
     def _ask(self, shard: int) -> None:
@@ -88,7 +94,8 @@ class Doubts:
 
     def _answered(self, shard: int, doubts: list[Doubt], answer: list[Outcome] | BrokerError) -> None:
         if isinstance(answer, BrokerError):
-            self._again(shard)
+            if self._open:
+                self._again(shard)
             return
         for doubt, outcome in zip(doubts, answer, strict=True):
             if self._open.get(_key(doubt)) is not doubt:

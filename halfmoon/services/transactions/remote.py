@@ -178,6 +178,9 @@ class RemoteTransactions:
         raise AsksFirstError(partial(self._begin, question, note))
 
     def _begin(self, question: _Question, note: _Note, told: Told) -> None:
+        if self._appender.leaves:
+            told(_gone(note.target))
+            return
         if question.is_answered:
             question.tell(note, told)
             return
@@ -221,6 +224,17 @@ class RemoteTransactions:
         waiting, question.waiting = question.waiting, []
         for note, told in waiting:
             question.tell(note, told)
+
+    def send_away(self) -> None:
+        """The shard goes to another process (Appender.leaves). An answer that comes later would be written into a log
+        that nobody writes any more, and its client would wait for ever."""
+        self.doubts.send_away()
+        sent, self._sent = self._sent, {}
+        for question in sent:
+            question.is_answered = True
+            waiting, question.waiting = question.waiting, []
+            for note, told in waiting:
+                told(_gone(note.target))
 
     def _sweep(self) -> None:
         """Forget what was noted and not written: the partition may be gone, and nobody will say how that has ended."""
@@ -328,6 +342,11 @@ def _understood(error: BrokerError, target: _Place | str, *, adds: bool) -> Brok
         fault = Fault.COORDINATOR_NOT_AVAILABLE if isinstance(target, str) else Fault.NOT_ENOUGH_REPLICAS
         return BrokerError(fault, f"the transaction's coordinator: {error.message}")
     return error if isinstance(target, str) else rules.of_batch(error, adds=adds)
+
+
+def _gone(target: _Place | str) -> BrokerError:
+    """What those are told who wait in a shard that goes to another process: they look where it is."""
+    return BrokerError(Fault.NOT_COORDINATOR if isinstance(target, str) else Fault.NOT_LEADER_OR_FOLLOWER)
 
 
 _UNHEARD = frozenset(

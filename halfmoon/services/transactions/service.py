@@ -91,9 +91,7 @@ class TransactionService:
     def use(self, shards: OtherShards) -> None:
         """Other shards share the topics. Before the log is opened."""
         self._prepared.use(shards)
-        self._remote = RemoteTransactions(
-            shards, self._state, self._endings, self._appender, self._timers, self._clock
-        )  # fmt: skip
+        self._remote = RemoteTransactions(shards, self._state, self._endings, self._appender, self._timers, self._clock)
 
     def feature(self) -> Feature:
         return Feature(
@@ -131,6 +129,11 @@ class TransactionService:
         self._prepared.start()
         if self._remote is not None:
             self._remote.doubts.start()
+
+    def send_away(self) -> None:
+        """See `RemoteTransactions`."""
+        if self._remote is not None:
+            self._remote.send_away()
 
     def fence_all(self, flush: Callable[[], None]) -> None:
         """See `fencing`."""
@@ -341,11 +344,8 @@ class TransactionService:
 
     def next_deadline(self) -> int | None:
         """When `expire` has work (monotonic ms); None while nothing is ongoing, or asked."""
-        deadline_ms = self._timeouts.next_deadline()
-        asked_ms = None if self._remote is None else self._remote.next_deadline()
-        if deadline_ms is None or asked_ms is None:
-            return asked_ms if deadline_ms is None else deadline_ms
-        return min(deadline_ms, asked_ms)
+        deadlines = self._timeouts.next_deadline(), None if self._remote is None else self._remote.next_deadline()
+        return min((each for each in deadlines if each is not None), default=None)
 
     def expire(self, mono_ms: int) -> None:
         """Abort what has taken too long, and fence its producer: some of it, if there is much."""

@@ -11,6 +11,7 @@ from test_api_00_produce import fields, results
 from test_api_transactions import add, commit_offsets, end, init, produce, versions
 from two_processes import TwoProcesses
 
+from halfmoon.adapters.kafka.api import api_28_txn_offset_commit
 from halfmoon.cluster.messages import EndTransaction
 from halfmoon.cluster.placement import Layout
 from halfmoon.core import checking
@@ -24,7 +25,8 @@ from tests.kafka_messages import made
 from tests.services.transactions.transaction_bench import committed_values, transactional_batch
 
 PRODUCE, OFFSET_FETCH, ADD_OFFSETS, WRITE_MARKERS, DESCRIBE, HEARTBEAT = 0, 9, 25, 27, 65, 68
-NOT_LEADER, COORDINATOR_NOT_AVAILABLE, NOT_ENOUGH_REPLICAS, OLD_EPOCH, CONCURRENT = 6, 15, 19, 47, 51
+NOT_LEADER, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, NOT_ENOUGH_REPLICAS, OLD_EPOCH = 6, 15, 16, 19, 47
+CONCURRENT = 51
 OUT_OF_ORDER = 45
 UNSTABLE = 88
 
@@ -266,6 +268,32 @@ def test_a_coordinator_that_cannot_be_reached(both: Both) -> None:
     assert both.produce(1, 12, (producer_id, epoch), 0, b"one") == 0
     end(both.clients[0], 5, producer_id, epoch, name=X)
     assert both.committed(1) == [b"one"]
+
+
+def test_offsets_of_a_group_whose_shard_goes_to_another_process(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first wait for the transaction's coordinator, the next ones for their turn of the loop."""
+    monkeypatch.setattr(api_28_txn_offset_commit, "AT_ONCE", 1)
+    _, producer_id, epoch = init(both.clients[0], name=X)
+    client, node = both.clients[1], both.nodes[1]
+    part = "TxnOffsetCommitRequestTopic.TxnOffsetCommitRequestPartition"
+    parts = [
+        made(28, part, partition_index=at, committed_offset=7, committed_leader_epoch=-1, committed_metadata=None)
+        for at in range(3)
+    ]
+    topics = [made(28, "TxnOffsetCommitRequestTopic", name="t", partitions=parts)]
+    client.feed(client.encode(
+        28, 5, transactional_id=X, group_id=G, producer_id=producer_id, producer_epoch=epoch, topics=topics
+    ))  # fmt: skip
+    both.rigs[1].turn()
+    end = node.kernel.log.end
+    node.kernel.appender.leaves = True
+    node.transactions.send_away()
+    both.rigs[1].turn()
+    (answer,) = client.answers()
+    assert [each.error_code for each in answer.topics[0].partitions] == [NOT_COORDINATOR] * 3
+    both.turn()
+    assert node.kernel.log.end == end
+    assert len(both.questions.asked) == 1
 
 
 def test_the_end_is_answered_when_all_shards_have_it(both: Both) -> None:

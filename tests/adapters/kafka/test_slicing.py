@@ -14,6 +14,7 @@ from halfmoon.adapters.kafka.protocol import LARGE_BYTES, REQUESTS
 from halfmoon.adapters.tcp.buffers import CHUNK_BYTES
 from halfmoon.adapters.tcp.round_time import RoundTime
 from halfmoon.services.groups.messages import Join
+from halfmoon.services.groups.service import GroupService
 
 MANY = 400
 
@@ -261,8 +262,14 @@ def test_a_topic_that_somebody_else_deletes_meanwhile(rig: Rig) -> None:
     assert not rig.broker.catalog.by_name
 
 
-def test_a_group_that_gets_members_between_two_slices_is_committed_for_no_more(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+def join(groups: GroupService) -> None:
+    joined: list[object] = []
+    groups.join(Join("g", "", None, "c", "h", 10_000, 10_000, "consumer", (("range", b""),), False), joined.append)
+
+
+@pytest.mark.parametrize("happens", ["it gets members", "its shard goes"])
+def test_a_group_is_committed_for_no_more_after_what_happens_between_two_slices(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, happens: str
 ) -> None:
     monkeypatch.setattr(api_08_offset_commit, "AT_ONCE", 10)
     rig.topic("t", MANY)
@@ -277,16 +284,18 @@ def test_a_group_that_gets_members_between_two_slices_is_committed_for_no_more(
     groups = rig.broker.groups
     while not groups.offsets("g"):
         turn(rig)
-    joined: list[object] = []
-    rig.broker.groups.join(
-        Join("g", "", None, "c", "h", 10_000, 10_000, "consumer", (("range", b""),), False), joined.append
-    )
+    if happens == "it gets members":
+        join(groups)
+        refusal = 25
+    else:
+        rig.broker.appender.leaves = True
+        refusal = 16
     (answers,) = [answers[0] for answers in until_answered(rig, client) if answers[0]]
     codes = [each.error_code for each in answers[0].topics[0].partitions]
     committed = {partition.index for partition in groups.offsets("g")}
     assert 0 < len(committed) < MANY
     assert committed == {at for at, error_code in enumerate(codes) if error_code == 0}
-    assert set(codes) == {0, 25}
+    assert set(codes) == {0, refusal}
 
 
 class Over(RoundTime):

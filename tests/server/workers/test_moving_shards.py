@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from halfmoon.adapters.kafka.protocol import CreateTopicsRequest, JoinGroupRequest
+from halfmoon.adapters.kafka.protocol import CreateTopicsRequest, JoinGroupRequest, TxnOffsetCommitRequest
+from halfmoon.cluster.asking import Told
+from halfmoon.cluster.messages import JoinTransaction, Question, TransactionJoined
 from halfmoon.cluster.placement import coordinator_of
 from halfmoon.cluster.sqlite_store import SqliteStore
 from halfmoon.cluster.store import Cluster
@@ -31,7 +33,7 @@ from tests.fuzz.remoting import SEND, SUCCESS, Remote, sending
 from tests.server.asking import COORDINATOR, CREATE, NOT_COORDINATOR, NOT_LEADER, Asking
 
 SHARDS = 4
-JOIN = 11
+JOIN, INIT_PRODUCER, COMMIT_IN_TRANSACTION = 11, 22, 28
 
 
 class Two(Asking):
@@ -188,6 +190,50 @@ def test_who_waits_for_a_rebalance_is_sent_to_the_next_coordinator(run: Any) -> 
         await two.move(moving, 0, 1)
         async with asyncio.timeout(1):
             assert (await waiting).error_code == NOT_COORDINATOR
+
+    run(story)
+
+
+def test_who_waits_for_a_transactions_coordinator_is_sent_to_the_next_process(run: Any) -> None:
+    """What the coordinator answers later is not written: the log is closed, and nobody would be told of it."""
+
+    async def story(two: Two) -> None:
+        await two.create("t")
+        worker, coordinator = two.workers[0], next(iter(two.workers[1].shards.nodes))
+        moving = list(worker.shards.nodes)[1]
+        group = next(name for at in range(100) if coordinator_of(name := f"g{at}", SHARDS) == moving)
+        name = next(name for at in range(100) if coordinator_of(name := f"x{at}", SHARDS) == coordinator)
+        producer = await two.ask(
+            1, INIT_PRODUCER, 4, transactional_id=name, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+        )  # fmt: skip
+        ask, asked = worker.links.ask, asyncio.get_running_loop().create_future()
+
+        def hold(shard: int, question: Question, told: Told) -> None:
+            if isinstance(question, JoinTransaction):
+                asked.set_result(told)
+            else:
+                ask(shard, question, told)
+
+        worker.links.ask = hold  # type: ignore[method-assign]
+        of_topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+        part = of_topic.TxnOffsetCommitRequestPartition(
+            partition_index=0, committed_offset=7, committed_leader_epoch=-1, committed_metadata=None
+        )
+        waiting = asyncio.ensure_future(two.ask(
+            0, COMMIT_IN_TRANSACTION, 5, transactional_id=name, group_id=group, producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch, topics=[of_topic(name="t", partitions=[part])],
+        ))  # fmt: skip
+        async with asyncio.timeout(5):
+            told = await asked
+        log = worker.shards.nodes[moving].kernel.log
+        await two.close(moving, 0, 1)
+        end = log.end
+        told(TransactionJoined(1, []))
+        assert log.end == end
+        async with asyncio.timeout(5):
+            (answered,) = (await waiting).topics
+        assert [part.error_code for part in answered.partitions] == [NOT_COORDINATOR]
+        await two.workers[1].open_shard(moving)
 
     run(story)
 

@@ -15,6 +15,7 @@ from halfmoon.schema.transactions import LAST_EPOCH, Identity, TransactionState
 from halfmoon.services.transactions import doubts, prepared, remote
 from halfmoon.services.transactions.others import Doubt, End, Outcome
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import fill, sync
 from tests.core.relay_bench import lose_derived
 from tests.services.transactions.shards_bench import Cluster, SpreadClient, name_in
@@ -709,6 +710,66 @@ def test_what_another_shard_coordinates_is_left_to_it_at_a_start(cluster: Cluste
     assert [cluster.is_decided("t", index) for index in ALL] == [False] * 4
     one.end(commit=True)
     check(cluster, [b"one"], 5)
+
+
+# -- a shard that goes to another process ------------------------------------------------------------------------------
+
+
+def test_whoever_waits_in_a_shard_that_goes_is_told_so(cluster: Cluster) -> None:
+    one = SpreadClient(cluster, X)
+    one.init()
+    node = cluster.nodes[1]
+    cluster.network.held = {(ITS_PROCESS, OTHER_PROCESS)}
+    waiting = [one.begin_commit_offsets(G, "t", 5), one.begin_send("t", b"one", index=1)]
+    cluster.run()
+    end, next_offset = node.log.end, cluster.partition("t", 1).next_offset
+    send_away(node)
+    assert [attempt.fault for attempt in waiting] == [Fault.NOT_COORDINATOR, Fault.NOT_LEADER_OR_FOLLOWER]
+    assert one.begin_commit_offsets(G, "t", 5).fault is Fault.NOT_COORDINATOR
+    cluster.network.held = set()
+    cluster.run()
+    assert (node.log.end, cluster.partition("t", 1).next_offset) == (end, next_offset)
+    assert node.transactions.next_deadline() is None
+
+
+def test_a_shard_that_goes_asks_nobody_any_more(cluster: Cluster) -> None:
+    one = SpreadClient(cluster, X)
+    one.init()
+    node = cluster.nodes[1]
+    batch = transactional_batch(b"a", producer_id=one.producer_id, epoch=one.epoch, sequence=0)
+    with pytest.raises(AsksFirstError) as caught:
+        node.append(cluster.partition("t", 1), batch, node.clock.wall_ms(), one.who)
+    send_away(node)
+    told: list[BrokerError | None] = []
+    caught.value.begin(told.append)
+    assert [error and error.fault for error in told] == [Fault.NOT_LEADER_OR_FOLLOWER]
+    assert cluster.network.asked == []
+
+
+@pytest.mark.parametrize("is_reached", [True, False])
+def test_in_a_shard_that_goes_nothing_is_ended_that_was_in_doubt(cluster: Cluster, is_reached: bool) -> None:
+    one = begun(cluster)
+    copies = copied(cluster, OTHER_PROCESS)
+    one.end(commit=True)
+    cluster.network.held = {(ITS_PROCESS, OTHER_PROCESS)}
+    go_back(cluster, OTHER_PROCESS, copies)
+    cluster.run()
+    node = cluster.nodes[1]
+    end = node.log.end
+    send_away(node)
+    cluster.network.held = set()
+    if not is_reached:
+        cluster.kill(ITS_PROCESS)
+    cluster.run()
+    assert node.log.end == end
+    assert not cluster.is_decided("t", 1)
+    assert node.transactions.next_deadline() is None
+    assert cluster.is_decided("t", 3) is is_reached, "a shard that stays hears it"
+
+
+def send_away(node: BareNode) -> None:
+    node.appender.leaves = True
+    node.transactions.send_away()
 
 
 # -- shards of different moments ---------------------------------------------------------------------------------------
