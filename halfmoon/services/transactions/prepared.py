@@ -26,7 +26,7 @@ from typing import Any
 from halfmoon.core.append import Appender
 from halfmoon.core.clock import Clock
 from halfmoon.core.relay import Load, Relays
-from halfmoon.errors import BrokerError
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
 from halfmoon.schema.transactions import Identity, TransactionState
 from halfmoon.services.transactions import rules
@@ -118,6 +118,11 @@ class PreparedTransactions:
     def when_ended(self, name: str, told: Told) -> None:
         """Tell once the transaction that is prepared for this transactional id has ended, or could not."""
         self._waiting.setdefault(name, []).append(told)
+
+    def send_away(self) -> None:
+        """The shard goes to another process. The transactions end there; who waits asks it for that."""
+        for name in list(self._waiting):
+            self._tell(name, BrokerError(Fault.NOT_COORDINATOR))
 
     # -- what is done here ---------------------------------------------------------------------------------------------
 

@@ -109,9 +109,8 @@ class TransactionService:
         left = [*self._state.ongoing, *self._state.prepared]
         names = ", ".join(left[:NAMED])
         more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
-        return (
-            [f"services.transactions is off, and readers of committed records wait for {names}{more}"] if names else []
-        )
+        text = f"services.transactions is off, and readers of committed records wait for {names}{more}"
+        return [text] if left else []
 
     def restore(self) -> None:
         """Take up what the log remembers. Called once, before the first request. Raises BrokerError."""
@@ -131,7 +130,8 @@ class TransactionService:
             self._remote.doubts.start()
 
     def send_away(self) -> None:
-        """See `RemoteTransactions`."""
+        """See `PreparedTransactions` and `RemoteTransactions`."""
+        self._prepared.send_away()
         if self._remote is not None:
             self._remote.send_away()
 

@@ -319,6 +319,21 @@ def test_the_end_is_answered_when_all_shards_have_it(both: Both) -> None:
     assert {type(asked) for _, asked in both.questions.asked[-1:]} == {EndTransaction}
 
 
+def test_who_waits_for_an_end_is_sent_to_the_coordinators_next_process(both: Both) -> None:
+    producer_id, epoch = begun(both)
+    both.questions.unreachable = {3}
+    client = both.clients[0]
+    ended = {"transactional_id": X, "producer_id": producer_id, "producer_epoch": epoch, "committed": True}
+    client.feed(client.encode(26, 5, **ended))
+    both.turn()
+    assert client.answers() == []
+    both.nodes[0].kernel.appender.leaves = True
+    both.nodes[0].transactions.send_away()
+    both.rigs[0].turn()
+    (answer,) = client.answers()
+    assert (answer.error_code, answer.producer_id) == (NOT_COORDINATOR, -1)
+
+
 def markers(client: RigClient, version: int, *asked: tuple[int, int, list[tuple[str, list[int]]]]) -> list[Any]:
     """[(topic, partition, code), …] of each marker."""
     wanted = []
