@@ -14,7 +14,7 @@ from halfmoon.remoting.command import Command
 
 CONFIRMED: Final = frozenset((14, 29, 30, 31, 41))
 """QUERY_CONSUMER_OFFSET, SEARCH_OFFSET_BY_TIMESTAMP, GET_MAX_OFFSET, GET_MIN_OFFSET, LOCK_BATCH_MQ. What changes
-something is certain by its commit."""
+something is certain by its commit. Of a pull only some answers wait: `when_certain`."""
 
 
 class ConfirmedCall(Call):
@@ -47,6 +47,18 @@ class ConfirmedCall(Call):
         elif self._certain:
             super().reply(answer)
         else:
-            super().reply(
-                refusal(BrokerError(Fault.COORDINATOR_NOT_AVAILABLE, "another node may have what was asked about"))
-            )
+            super().reply(_uncertain())
+
+
+def when_certain(call: Call, answer: Answer) -> Answer | None:
+    """The answer, where nobody takes shards away; else None, and it leaves once it is certain."""
+    shards = call.node.shards
+    if shards is None or shards.confirm is None:
+        return answer
+    call.hold_on()
+    shards.confirm(lambda certain: call.answer(lambda: answer if certain else _uncertain()))
+    return None
+
+
+def _uncertain() -> Answer:
+    return refusal(BrokerError(Fault.COORDINATOR_NOT_AVAILABLE, "another node may have what was asked about"))

@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from typing import Final
 
 from halfmoon.adapters.rocketmq.answers import Answer, refusal
+from halfmoon.adapters.rocketmq.confirming import when_certain
 from halfmoon.adapters.rocketmq.filters import Filter
 from halfmoon.adapters.rocketmq.registry import Call
 from halfmoon.adapters.rocketmq.windows import READ_BYTES, Key, OpenBatch, Window
@@ -81,7 +82,7 @@ class Pull:
             if error.fault is Fault.CORRUPT_MESSAGE:
                 return self._behind_damage()
             if error.fault is Fault.OFFSET_OUT_OF_RANGE:  # the start has moved meanwhile
-                return self._answer(Code.PULL_OFFSET_MOVED, TOO_SMALL, self._partition.start_offset)
+                return self._moved(TOO_SMALL, self._partition.start_offset)
             return refusal(error)
 
     def _run(self) -> Answer | None:
@@ -94,9 +95,9 @@ class Pull:
         start, end = partition.start_offset, partition.stable_offset
         if not start <= self._offset <= end:
             if start == end == 0:
-                return self._answer(Code.PULL_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE", 0)
+                return self._moved("NO_MESSAGE_IN_QUEUE", 0)
             low = self._offset < start
-            return self._answer(Code.PULL_OFFSET_MOVED, TOO_SMALL if low else MOVED, start if low else end)
+            return self._moved(TOO_SMALL if low else MOVED, start if low else end)
         while self._next < end:
             if self._tries >= WINDOWS_AT_ONCE:
                 return self._answer(Code.PULL_RETRY_IMMEDIATELY, NO_MATCH, self._next)
@@ -215,6 +216,11 @@ class Pull:
             "groupSysFlag": "0",
         }
         return Answer(code, fields, status, body or b"")
+
+    def _moved(self, status: str, after: int) -> Answer | None:
+        """The client's offset is not in the queue: it goes on elsewhere, and commits that. Another node may have the
+        queue, and more of it, so this must be true now."""
+        return when_certain(self._call, self._answer(Code.PULL_OFFSET_MOVED, status, after))
 
     def _behind_damage(self) -> Answer:
         """What the disk has lost is passed over: the client goes on behind it."""

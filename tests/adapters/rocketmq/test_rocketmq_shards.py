@@ -11,6 +11,8 @@ from rocketmq_rig import RigClient, properties_of, sending, text_of
 from rocketmq_shards_rig import BASE_PORT, Rig, body
 
 from halfmoon.adapters.rocketmq.producers_elsewhere import ProducersElsewhere
+from halfmoon.adapters.rocketmq.windows import Windows
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import BatchedMessage, decode_message_id, decode_stored, encode_batch
 from halfmoon.server.plugin_host import Host
@@ -113,6 +115,90 @@ class TestRoutes:
         assert [(each["brokerName"], each["writeQueueNums"], each["perm"]) for each in route["queueDatas"]] == [
             (f"shard-{number:02d}", 8, 7) for number in range(SHARDS)
         ]
+
+
+class TestOffsetsOutsideOfAQueue:
+    """Another node may have the shard by now, and more of the queue. RocketMQ's client commits where it is moved to."""
+
+    @pytest.fixture
+    def doubts(self, rig: Rig) -> list[Callable[[bool], None]]:
+        """To be told whether the shard was this node's. The queue has the offsets 4 and 5."""
+        asked: list[Callable[[bool], None]] = []
+        node = rig.servers[0].node
+        assert node.shards is not None
+        node.shards = node.shards._replace(confirm=asked.append)
+        topic, client = rig.topic("orders", 4), rig.client(0)
+        for at in range(6):
+            client.produce("orders", b"%d" % at)
+        partition = rig.nodes[0].topic("orders").partitions[rig.queues(topic, 0)[0]]
+        rig.nodes[0].delete_records(partition, 4)
+        rig.turns()
+        return asked
+
+    @pytest.mark.parametrize("code", [11, 361])
+    @pytest.mark.parametrize(("offset", "corrected"), [(7, 6), (1 << 40, 6), (3, 4), (0, 4)])
+    @pytest.mark.parametrize("certain", [True, False])
+    def test_a_client_is_moved_once_that_is_certain(
+        self, rig: Rig, doubts: list[Callable[[bool], None]], code: int, offset: int, corrected: int, certain: bool
+    ) -> None:
+        client = rig.client(0)
+        client.send(code, **pulling(offset))
+        assert client.answers() == []
+        (told,) = doubts
+        told(certain)
+        rig.turns()
+        (answer,) = client.answers()
+        if certain:
+            assert (answer.code, answer.fields["nextBeginOffset"]) == (Code.PULL_OFFSET_MOVED, str(corrected))
+        else:
+            assert (answer.code, dict(answer.fields)) == (Code.SYSTEM_BUSY, {})
+
+    def test_nor_is_it_told_at_once_that_a_queue_is_empty(self, rig: Rig, doubts: list[Callable[[bool], None]]) -> None:
+        rig.topic("empty", 4)
+        client = rig.client(0)
+        client.send(11, **pulling(5, topic="empty"))
+        assert client.answers() == []
+        doubts.pop()(False)
+        rig.turns()
+        assert [answer.code for answer in client.answers()] == [Code.SYSTEM_BUSY]
+
+    @pytest.mark.pure
+    def test_nor_where_a_queue_loses_its_start_while_it_is_read(
+        self, rig: Rig, doubts: list[Callable[[bool], None]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def gone(*_: object) -> None:
+            raise BrokerError(Fault.OFFSET_OUT_OF_RANGE)
+
+        monkeypatch.setattr(Windows, "batches", gone)
+        client = rig.client(0)
+        client.send(11, **pulling(5))
+        assert client.answers() == []
+        doubts.pop()(True)
+        rig.turns()
+        (answer,) = client.answers()
+        assert (answer.code, answer.fields["nextBeginOffset"]) == (Code.PULL_OFFSET_MOVED, "4")
+
+    def test_who_is_given_messages_or_waits_for_some_asks_nobody(
+        self, rig: Rig, doubts: list[Callable[[bool], None]]
+    ) -> None:
+        client, other = rig.client(0), rig.client(0)
+        assert [bytes(each.body) for each in client.read("orders", 4)] == [b"4", b"5"]
+        assert client.pull("orders", 4, subscription="nothing").code == Code.PULL_RETRY_IMMEDIATELY
+        assert client.pull("orders", 6).code == Code.PULL_NOT_FOUND
+        client.send(11, **pulling(6, sysFlag=6, suspendTimeoutMillis=15_000))
+        other.produce("orders", b"6")
+        (answer,) = client.answers()
+        assert [bytes(each.body) for each in decode_stored(answer.body)] == [b"6"]
+        assert doubts == []
+
+
+def pulling(offset: int, **more: object) -> dict[str, Any]:
+    """The fields of a pull that brings its subscription and is not held."""
+    fields: dict[str, Any] = {
+        "consumerGroup": "readers", "topic": "orders", "queueId": 0, "queueOffset": offset, "maxMsgNums": 32,
+        "sysFlag": 4, "subscription": "*", "expressionType": "TAG",
+    }  # fmt: skip
+    return fields | more
 
 
 class TestQuestionsAboutQueues:
