@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 import asyncpg
 import pytest
 
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.postgres.connecting import translated
+from halfmoon.cluster.postgres.logs import PostgresLogs
 
 
 @pytest.mark.parametrize(
@@ -53,3 +56,25 @@ def test_a_limit_of_time_inside_is_an_error_of_the_database() -> None:
 
     with pytest.raises(DatabaseUnavailableError):
         asyncio.run(call())
+
+
+def test_the_pool_is_closed_also_where_the_session_with_the_lock_cannot_be() -> None:
+    done: list[str] = []
+
+    async def session() -> None:
+        done.append("session")
+        raise TimeoutError
+
+    async def pool() -> None:
+        done.append("pool")
+
+    async def story() -> None:
+        of_pool: Any = SimpleNamespace(close=pool)
+        access: Any = None
+        logs = PostgresLogs(access, of_pool)
+        logs._lock = SimpleNamespace(close=session)
+        with pytest.raises(DatabaseUnavailableError):
+            await logs.close()
+        assert done == ["session", "pool"]
+
+    asyncio.run(story())

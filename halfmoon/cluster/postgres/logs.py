@@ -237,9 +237,11 @@ class PostgresLogs:
 
     async def close(self) -> None:
         with translated():
-            if self._lock is not None:
-                await self._lock.close()
-            await self._pool.close()
+            try:
+                if self._lock is not None:
+                    await self._lock.close()
+            finally:
+                await self._pool.close()
 
 
 async def _add_object(connection: Any, key: str, size: int) -> None:
