@@ -256,6 +256,9 @@ class HeldShards:
                     await self._hand_over(Move(head, next(others)))
                 except (DatabaseUnavailableError, StopIteration):
                     await self._shut(head.shard)
+                except Exception:  # the other shards do not wait for what is wrong with this one
+                    logger.exception("event=shard_not_given shard=%d", head.shard)
+                    await self._shut(head.shard)
 
         await asyncio.gather(*(one(head) for head in list(self._wanted.values())))
         await self._all_settled()

@@ -225,10 +225,18 @@ class ClusterNode:
                 await self.held.leave()
         except TimeoutError:
             logger.warning("event=not_left_in_time after_s=%g", LEAVE_S)
-            self.held.abandon()
-            self.worker.driver.stop_insisting()  # a shard that is just being opened is to be announced
-            await self.held.close()
-        await self.member.stop()
+            await self._close_all()
+        except Exception:
+            logger.exception("event=not_left")
+            await self._close_all()
+        finally:
+            await self.member.stop()
+
+    async def _close_all(self) -> None:
+        """Whatever waits for the database or the store."""
+        self.held.abandon()
+        self.worker.driver.stop_insisting()  # a shard that is just being opened is to be announced
+        await self.held.close()
 
     # -- what the process says of it ---------------------------------------------------------------------------------
 

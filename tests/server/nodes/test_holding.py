@@ -6,6 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+from halfmoon.cluster.engine.database import Node
 from halfmoon.cluster.engine.pieces import Durability, Head
 from halfmoon.cluster.engine.sharing import Move
 from halfmoon.server.nodes.holding import HeldShards
@@ -41,6 +42,7 @@ class Rig:
         """Set: the database answers who takes a shard again."""
         self.held.member = SimpleNamespace(  # type: ignore[assignment]
             nodes=(),
+            incarnation=ME,
             stores=True,
             given=lambda shard, epoch: None,
             epoch_of=lambda shard: self.epoch,
@@ -69,6 +71,9 @@ class Rig:
         if self.blocked is not None:
             await self.blocked.wait()
         self.done.append("close")
+
+    async def nodes(self) -> list[Node]:
+        return [Node(OTHER, OTHER, "", 0, "", alive=True, draining=False)]
 
     async def hand_over(self, shard: int, epoch: int, incarnation: int) -> Head | None:
         if epoch != self.epoch or self.gone:
@@ -225,6 +230,31 @@ def test_a_node_that_could_not_leave_in_time_lets_no_shard_wait_that_is_being_cl
         assert rig.done == ["open", "abandon", "close"]
         assert not rig.held.open
         assert not rig.held._tasks
+
+    asyncio.run(story())
+
+
+def test_a_node_that_leaves_gives_the_other_shards_away_also_where_one_cannot_be() -> None:
+    """For a reason that nobody has thought of."""
+
+    async def story() -> None:
+        rig, one, two = Rig(), *(Head(shard, Durability.FAST, 5, ME, 0) for shard in (SHARD, SHARD + 1))
+        for head in (one, two):
+            rig.held.taken(head)
+        while len(rig.held.open) < 2:
+            await asyncio.sleep(0)
+
+        async def hand_over(shard: int, epoch: int, incarnation: int) -> Head:
+            if shard == SHARD:
+                raise ValueError("a wrong statement")
+            await asyncio.sleep(0)
+            rig.done.append("hand over")
+            return Head(shard, Durability.FAST, epoch + 1, incarnation, 0)
+
+        rig.hand_over = hand_over  # type: ignore[method-assign,assignment]
+        await rig.held.leave()
+        assert rig.done == ["open", "open", "close", "close", "hand over"]
+        assert rig.held.open == {}
 
     asyncio.run(story())
 

@@ -116,6 +116,28 @@ def test_what_a_node_had_is_served_by_the_others_when_it_stops(run: Any) -> None
     run(story)
 
 
+def test_a_node_that_cannot_say_that_it_leaves_stops_all_the_same_and_others_have_its_shards_at_once(
+    run: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For a reason that nobody has thought of."""
+
+    async def fails(*_: object) -> None:
+        raise ValueError("a wrong statement")
+
+    async def story(world: World) -> None:
+        await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
+        node = world.nodes[2]
+        monkeypatch.setattr(world.engines[2].database, "drain", fails, raising=False)
+        await world.stop(2)
+        assert not node.held.open
+        assert [one.number for one in await world.database.nodes() if one.alive] == [1]
+        await world.shared_out()
+
+    run(story)
+    assert "event=not_left\n" in caplog.text
+    assert "event=stop_failed" not in caplog.text
+
+
 def test_a_node_that_is_cut_off_acknowledges_nothing_and_the_others_go_on(run: Any) -> None:
     async def story(world: World) -> None:
         await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
