@@ -7,6 +7,7 @@ How it is undone is told to `on_stop`, step by step; the caller does so, last fi
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Collection
@@ -25,7 +26,6 @@ from halfmoon.services.common.leaving_out import LeavingOut
 from halfmoon.services.following.service import Following
 
 if TYPE_CHECKING:
-    import asyncio
     from pathlib import Path
 
     from halfmoon.core.hold import HoldService
@@ -39,14 +39,27 @@ OnStop = Callable[[Callable[[], object]], None]
 
 
 async def undo(steps: list[Callable[[], object]]) -> None:
-    """Last first. What one step raises is logged and does not keep the next from running."""
+    """Last first. What one step raises is logged and does not keep the next from running.
+
+    It is done to its end, in a task of its own: whoever undoes what it has begun may just have been cancelled, and in
+    its task a database's errors pass for that (cluster/postgres/connecting.translated)."""
+    undoing = asyncio.get_running_loop().create_task(_undo(steps))
+    try:
+        await asyncio.wait([undoing])
+    except asyncio.CancelledError:
+        await asyncio.wait([undoing])
+        raise
+    undoing.result()
+
+
+async def _undo(steps: list[Callable[[], object]]) -> None:
     while steps:
         step = steps.pop()
         try:
             result = step()
             if inspect.isawaitable(result):  # a compiled coroutine is none for `iscoroutine`
                 await result
-        except Exception:
+        except (Exception, asyncio.CancelledError):  # that something which it waited for was cancelled is one of them
             logger.exception("event=stop_failed step=%s", getattr(step, "__qualname__", step))
 
 
