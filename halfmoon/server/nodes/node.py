@@ -233,7 +233,7 @@ class ClusterNode:
             await self.member.stop()
 
     async def _close_all(self) -> None:
-        """Whatever waits for the database or the store."""
+        """Whatever waits for the database or the store, as the opening of a shard may for the end of its change."""
         self.held.abandon()
         self.worker.driver.stop_insisting()  # a shard that is just being opened is to be announced
         await self.held.close()

@@ -14,6 +14,9 @@ from halfmoon.adapters.kafka.protocol import AlterUserScramCredentialsRequest, O
 from halfmoon.cluster.engine import store_watch
 from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.cluster.engine.sharing import Move
+from halfmoon.cluster.postgres.connecting import translated
+from halfmoon.cluster.store import CatalogUnavailableError
+from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.errors import StartError
 from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.nodes.node import ClusterNode
@@ -136,6 +139,70 @@ def test_a_node_that_cannot_say_that_it_leaves_stops_all_the_same_and_others_hav
     run(story)
     assert "event=not_left\n" in caplog.text
     assert "event=stop_failed" not in caplog.text
+
+
+class GoingAway(MemoryEngines):
+    """Whose database goes away while a node starts, and does not come back."""
+
+    def __init__(self, world: World, when: str) -> None:
+        super().__init__(world, 1)
+        self._when = when
+        self.is_gone = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._register = self.database.register
+        self.database.register = self.register
+
+    async def open(self) -> None:
+        await super().open()
+        if self._when == "its first change":
+            self.commit_no_more()
+
+    async def register(self, *who: Any) -> int:
+        if self._when == "a shard's change":
+            self.commit_no_more()
+        else:
+            self.database.down = True
+            self.is_gone.set()
+        return int(await self._register(*who))
+
+    def commit_no_more(self) -> None:
+        def gone(*_: object) -> None:
+            raise CatalogUnavailableError("no answer")
+
+        def commit(_records: object) -> None:
+            self.catalog.abandon()
+            self.catalog.begin = gone  # type: ignore[method-assign, assignment]
+            self._loop.call_soon_threadsafe(self.is_gone.set)
+            gone()
+
+        self.catalog.commit = commit  # type: ignore[method-assign, assignment]
+
+    async def close(self) -> None:
+        with translated():
+            raise TimeoutError
+
+
+@pytest.mark.parametrize("when", ["its first change", "it registers", "a shard's change"])
+def test_a_start_that_waits_for_the_database_is_undone_when_it_is_cancelled(
+    tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("halfmoon.server.nodes.node.LEAVE_S", 0.5)
+
+    async def story() -> None:
+        world = World(tmp_path, FAST)
+        settings, engines = world.settings(1), GoingAway(world, when)
+        node = ClusterNode(settings, engines, on_lost=world.lost.append)
+        starting = asyncio.ensure_future(node.start())
+        await engines.is_gone.wait()
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        again = OsFileSystem(Path(settings.node.data_dir))
+        again.lock()
+        again.unlock()
+
+    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+        runner.run(story())
 
 
 def test_a_node_that_is_cut_off_acknowledges_nothing_and_the_others_go_on(run: Any) -> None:
