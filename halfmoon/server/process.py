@@ -44,7 +44,7 @@ class Broker(Reloaded, Protocol):
     @property
     def http_address(self) -> Address | None: ...
     async def start(self) -> None:
-        """Raises HalfmoonError."""
+        """Raises HalfmoonError. Where it fails or is cancelled, everything is undone."""
 
     async def stop(self) -> None: ...
 
@@ -76,7 +76,33 @@ class _Process:
             loop.add_signal_handler(number, self._end, number)
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
         app = self._make(settings, self._unset_configs, self._lost)
-        await app.start()
+        if await self._started(app):
+            await self._serve(app)
+        logger.info("event=stopped signal=%s uptime_s=%.1f", self._signal, time.monotonic() - begun_s)
+        return 1 if self._failed else 0
+
+    async def _started(self, app: Broker) -> bool:
+        """False: it was told to stop before, and what it had begun is undone. Raises what the start raises.
+
+        The start of a node waits for its cluster's database, for as long as that takes."""
+        loop = asyncio.get_running_loop()
+        starting, told = loop.create_task(app.start()), loop.create_task(self._stop.wait())
+        try:
+            await asyncio.wait([starting, told], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            told.cancel()
+            if not starting.done():
+                logger.info("event=stopping signal=%s", self._signal)
+                starting.cancel()
+        await asyncio.wait([starting])
+        if starting.cancelled():
+            return False
+        starting.result()
+        return True
+
+    async def _serve(self, app: Broker) -> None:
+        """Until it is told to stop; then it has stopped."""
+        loop = asyncio.get_running_loop()
         garbage = Garbage(loop)
         garbage.start()
         reloading = loop.create_task(reload_when_told(self._reload, self._read, app, log_lines.configure))
@@ -91,8 +117,6 @@ class _Process:
             reloading.cancel()
             garbage.stop()
             await app.stop()
-        logger.info("event=stopped signal=%s uptime_s=%.1f", self._signal, time.monotonic() - begun_s)
-        return 1 if self._failed else 0
 
     def _lost(self, error: Exception) -> None:
         logger.critical("event=node_lost error=%s", error)
