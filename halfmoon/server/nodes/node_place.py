@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from halfmoon.cluster.engine.cached_files import CachedFiles
 from halfmoon.cluster.engine.storage import ShardStorage
@@ -22,6 +22,7 @@ from halfmoon.server.descriptors import HELD_BACK
 from halfmoon.server.nodes.known_nodes import KnownNodes
 from halfmoon.server.nodes.leaders import Leaders
 from halfmoon.server.workers.place import ShardFiles
+from halfmoon.server.workers.tasks import to_its_end
 
 if TYPE_CHECKING:
     from halfmoon.cluster.engine.backing import Backing
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from halfmoon.core.storage.files import FileSystem
     from halfmoon.server.nodes.confirming import Confirming
     from halfmoon.server.workers.routes import Routes
+
+T = TypeVar("T")
 
 CACHE, OWN = "cache", "own"
 """Folders in the data directory: of the shards, and of the node's own."""
@@ -130,7 +133,7 @@ class NodePlace:
 
     async def clear(self) -> None:
         """What is left in the cache from before."""
-        await asyncio.to_thread(shutil.rmtree, self.folder / CACHE, ignore_errors=True)
+        await _in_thread(partial(shutil.rmtree, self.folder / CACHE, ignore_errors=True))
 
     def takes(self, backing: Backing) -> None:
         """This shard is about to be opened."""
@@ -138,12 +141,12 @@ class NodePlace:
 
     async def files(self, shard: int) -> ShardFiles:
         if not self.owns(shard):
-            folder = await asyncio.to_thread(_emptied, self.folder / OWN)
+            folder = await _in_thread(partial(_emptied, self.folder / OWN))
             own = OsFileSystem(folder)
             own.held_back.hold(HELD_BACK)
             return ShardFiles(own, partial(LocalStorage, memory=self._memory), folder, True, _nothing)
         backing = self._backings.pop(shard)
-        folder = await asyncio.to_thread(_emptied, self.folder / CACHE / f"shard-{shard:02}")
+        folder = await _in_thread(partial(_emptied, self.folder / CACHE / f"shard-{shard:02}"))
         files = CachedFiles(OsFileSystem(folder), backing)
 
         def storage(_fs: FileSystem, settings: Settings) -> ShardStorage:
@@ -153,7 +156,7 @@ class NodePlace:
 
         async def closed() -> None:
             self.logs.pop(shard, None)
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            await _in_thread(partial(shutil.rmtree, folder, ignore_errors=True))
 
         return ShardFiles(files, storage, folder, False, closed, backing.head.restored)
 
@@ -191,6 +194,11 @@ class NodePlace:
 
     def rocketmq_addresses(self) -> Mapping[int, tuple[str, int]]:
         return self._rocketmq
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """A node that is told to stop while it starts lets go of its directory when nobody changes anything there."""
+    return await to_its_end(asyncio.to_thread(work))
 
 
 def _emptied(folder: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,41 @@ def test_a_start_that_waits_for_the_database_is_undone_when_it_is_cancelled(
 
     with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
         runner.run(story())
+
+
+def test_the_data_directory_of_a_start_that_is_cancelled_is_let_go_when_no_thread_changes_it_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on = threading.Event()
+
+    async def story() -> None:
+        world, loop, removes = World(tmp_path, FAST), asyncio.get_running_loop(), asyncio.Event()
+
+        def remove(*_: object, **__: object) -> None:
+            loop.call_soon_threadsafe(removes.set)
+            goes_on.wait(20)
+
+        monkeypatch.setattr("halfmoon.server.nodes.node_place.shutil.rmtree", remove)
+        settings = world.settings(1)
+        node = ClusterNode(settings, MemoryEngines(world, 1), on_lost=world.lost.append)
+        starting = asyncio.ensure_future(node.start())
+        await removes.wait()
+        starting.cancel()
+        await asyncio.wait([starting], timeout=0.2)
+        again = OsFileSystem(Path(settings.node.data_dir))
+        with pytest.raises(StartError, match="in use"):
+            again.lock()
+        goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        again.lock()
+        again.unlock()
+
+    try:
+        with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+            runner.run(story())
+    finally:
+        goes_on.set()
 
 
 def test_a_node_that_is_cut_off_acknowledges_nothing_and_the_others_go_on(run: Any) -> None:
