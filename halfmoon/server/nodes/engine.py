@@ -132,6 +132,9 @@ class Engine:
             backing.abandon(error)
 
     def closed(self, shard: int) -> None:
+        """Who still reads from it, for a client, is told so: the store may not answer, and a process that ends waits
+        for its threads."""
+        self.abandon(shard, OSError(f"shard {shard} is closed"))
         self._backings.pop(shard, None)
 
     # -- counted -------------------------------------------------------------------------------------------------------

@@ -604,6 +604,28 @@ def test_an_epoch_has_one_leader_whichever_node_tells_of_it(run: Any) -> None:
     run(story, nodes=3, shards=[Durability.FAST] * 6)
 
 
+def test_who_still_reads_from_a_shard_is_told_when_it_is_closed(run: Any) -> None:
+    """Else it would wait for a store that does not answer, and with it a process that ends."""
+
+    async def story(world: World) -> None:
+        await world.until(lambda: len(world.holders()[1]) == 4)
+        backing = world.nodes[1].place.logs[0].backing
+        waits = asyncio.Event()
+
+        async def no_answer() -> None:
+            waits.set()
+            await asyncio.Event().wait()
+
+        reading = asyncio.ensure_future(asyncio.to_thread(backing.wait, no_answer))
+        await waits.wait()
+        await world.stop(1)
+        async with asyncio.timeout(5):
+            with pytest.raises(OSError, match="shard 0 is abandoned"):
+                await reading
+
+    run(story, 1)
+
+
 def test_two_processes_are_not_the_same_node(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("halfmoon.server.nodes.node.ANOTHER_S", 0.3)
 
