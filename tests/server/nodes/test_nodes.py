@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,6 @@ from halfmoon.adapters.kafka.protocol import AlterUserScramCredentialsRequest, O
 from halfmoon.cluster.engine import store_watch
 from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.cluster.engine.sharing import Move
-from halfmoon.cluster.postgres.connecting import translated
-from halfmoon.cluster.store import CatalogUnavailableError
-from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.errors import StartError
 from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.nodes.node import ClusterNode
@@ -118,127 +114,6 @@ def test_what_a_node_had_is_served_by_the_others_when_it_stops(run: Any) -> None
         assert all(after[at][1] > before[at][1] for at, (node, _) in before.items() if node == 2)
 
     run(story)
-
-
-def test_a_node_that_cannot_say_that_it_leaves_stops_all_the_same_and_others_have_its_shards_at_once(
-    run: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """For a reason that nobody has thought of."""
-
-    async def fails(*_: object) -> None:
-        raise ValueError("a wrong statement")
-
-    async def story(world: World) -> None:
-        await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
-        node = world.nodes[2]
-        monkeypatch.setattr(world.engines[2].database, "drain", fails, raising=False)
-        await world.stop(2)
-        assert not node.held.open
-        assert [one.number for one in await world.database.nodes() if one.alive] == [1]
-        await world.shared_out()
-
-    run(story)
-    assert "event=not_left\n" in caplog.text
-    assert "event=stop_failed" not in caplog.text
-
-
-class GoingAway(MemoryEngines):
-    """Whose database goes away while a node starts, and does not come back."""
-
-    def __init__(self, world: World, when: str) -> None:
-        super().__init__(world, 1)
-        self._when = when
-        self.is_gone = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        self._register = self.database.register
-        self.database.register = self.register
-
-    async def open(self) -> None:
-        await super().open()
-        if self._when == "its first change":
-            self.commit_no_more()
-
-    async def register(self, *who: Any) -> int:
-        if self._when == "a shard's change":
-            self.commit_no_more()
-        else:
-            self.database.down = True
-            self.is_gone.set()
-        return int(await self._register(*who))
-
-    def commit_no_more(self) -> None:
-        def gone(*_: object) -> None:
-            raise CatalogUnavailableError("no answer")
-
-        def commit(_records: object) -> None:
-            self.catalog.abandon()
-            self.catalog.begin = gone  # type: ignore[method-assign, assignment]
-            self._loop.call_soon_threadsafe(self.is_gone.set)
-            gone()
-
-        self.catalog.commit = commit  # type: ignore[method-assign, assignment]
-
-    async def close(self) -> None:
-        with translated():
-            raise TimeoutError
-
-
-@pytest.mark.parametrize("when", ["its first change", "it registers", "a shard's change"])
-def test_a_start_that_waits_for_the_database_is_undone_when_it_is_cancelled(
-    tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("halfmoon.server.nodes.node.LEAVE_S", 0.5)
-
-    async def story() -> None:
-        world = World(tmp_path, FAST)
-        settings, engines = world.settings(1), GoingAway(world, when)
-        node = ClusterNode(settings, engines, on_lost=world.lost.append)
-        starting = asyncio.ensure_future(node.start())
-        await engines.is_gone.wait()
-        starting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await starting
-        again = OsFileSystem(Path(settings.node.data_dir))
-        again.lock()
-        again.unlock()
-
-    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-        runner.run(story())
-
-
-def test_the_data_directory_of_a_start_that_is_cancelled_is_let_go_when_no_thread_changes_it_any_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    goes_on = threading.Event()
-
-    async def story() -> None:
-        world, loop, removes = World(tmp_path, FAST), asyncio.get_running_loop(), asyncio.Event()
-
-        def remove(*_: object, **__: object) -> None:
-            loop.call_soon_threadsafe(removes.set)
-            goes_on.wait(20)
-
-        monkeypatch.setattr("halfmoon.server.nodes.node_place.shutil.rmtree", remove)
-        settings = world.settings(1)
-        node = ClusterNode(settings, MemoryEngines(world, 1), on_lost=world.lost.append)
-        starting = asyncio.ensure_future(node.start())
-        await removes.wait()
-        starting.cancel()
-        await asyncio.wait([starting], timeout=0.2)
-        again = OsFileSystem(Path(settings.node.data_dir))
-        with pytest.raises(StartError, match="in use"):
-            again.lock()
-        goes_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await starting
-        again.lock()
-        again.unlock()
-
-    try:
-        with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-            runner.run(story())
-    finally:
-        goes_on.set()
 
 
 def test_a_node_that_is_cut_off_acknowledges_nothing_and_the_others_go_on(run: Any) -> None:
@@ -602,28 +477,6 @@ def test_an_epoch_has_one_leader_whichever_node_tells_of_it(run: Any) -> None:
         assert {key: nodes for key, nodes in told.items() if len(nodes) > 1} == {}
 
     run(story, nodes=3, shards=[Durability.FAST] * 6)
-
-
-def test_who_still_reads_from_a_shard_is_told_when_it_is_closed(run: Any) -> None:
-    """Else it would wait for a store that does not answer, and with it a process that ends."""
-
-    async def story(world: World) -> None:
-        await world.until(lambda: len(world.holders()[1]) == 4)
-        backing = world.nodes[1].place.logs[0].backing
-        waits = asyncio.Event()
-
-        async def no_answer() -> None:
-            waits.set()
-            await asyncio.Event().wait()
-
-        reading = asyncio.ensure_future(asyncio.to_thread(backing.wait, no_answer))
-        await waits.wait()
-        await world.stop(1)
-        async with asyncio.timeout(5):
-            with pytest.raises(OSError, match="shard 0 is abandoned"):
-                await reading
-
-    run(story, 1)
 
 
 def test_two_processes_are_not_the_same_node(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
