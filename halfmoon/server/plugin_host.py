@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,8 +26,10 @@ Batches = Sequence[memoryview | bytes]
 class Host:
     """One for all plugins. Everything is called in the loop's thread."""
 
-    def __init__(self, node: Node, data_dir: str | Path) -> None:
+    def __init__(self, node: Node, data_dir: str | Path, threads: Executor | None = None) -> None:
+        """`threads`: where `read_async` waits; None takes the loop's own."""
         self.node = node
+        self._threads = threads
         self._kernel = node.kernel
         self._data_dir = Path(data_dir).absolute()
         self.counts: Counter[tuple[str, str]] = Counter()
@@ -67,7 +70,7 @@ class Host:
                 load = steps.send(value)
             except StopIteration as done:
                 return cast(Batches, done.value)
-            value = await asyncio.to_thread(load)
+            value = await asyncio.get_running_loop().run_in_executor(self._threads, load)
 
     def _read(self, topic: str, partition: int, queue_offset: int, max_bytes: int) -> Steps[Batches]:
         while True:

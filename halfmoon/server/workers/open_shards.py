@@ -130,6 +130,10 @@ class OpenShards:
         )  # fmt: skip
         self._threads = ThreadPoolExecutor(AT_ONCE, "halfmoon-shards")
         on_stop(self._threads.shutdown)
+        self.client_threads = ThreadPoolExecutor(thread_name_prefix="halfmoon-clients")
+        """For requests of clients and plugins: they read here, and may wait for an object store that does not answer.
+        Nothing else is to wait behind them."""
+        on_stop(partial(asyncio.to_thread, self.client_threads.shutdown, cancel_futures=True))
         on_stop(self._close_all)
 
     async def open_first(self) -> None:

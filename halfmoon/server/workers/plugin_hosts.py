@@ -17,15 +17,24 @@ from halfmoon.errors import BrokerError, Fault
 from halfmoon.server.plugin_host import Batches, Host
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from halfmoon.server.assembly import Node
     from halfmoon.server.workers.front import Front
     from halfmoon.server.workers.wanted import WantedTopics
 
 
 class ShardHost(Host):
-    def __init__(self, node: Node, data_dir: Path, wanted: WantedTopics, counts: Counter[tuple[str, str]]) -> None:
-        """`counts`: of all shards of the process together."""
-        super().__init__(node, data_dir)
+    def __init__(
+        self,
+        node: Node,
+        data_dir: Path,
+        wanted: WantedTopics,
+        counts: Counter[tuple[str, str]],
+        threads: Executor,
+    ) -> None:
+        """`counts`: of all shards of the process together. `threads`: where plugins read."""
+        super().__init__(node, data_dir, threads)
         self._wanted = wanted
         self.counts = counts
 

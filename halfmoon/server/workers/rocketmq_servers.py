@@ -18,12 +18,12 @@ from halfmoon.server.workers.rocketmq_answers import rocketmq_answers
 from halfmoon.server.workers.rocketmq_asking import RocketmqGroups, RocketmqMessages, RocketmqProducers
 from halfmoon.server.workers.rocketmq_brokers import RocketmqBrokers, listener_of
 from halfmoon.server.workers.rocketmq_changes import CatalogChanges
+from halfmoon.server.workers.tasks import in_thread
 
 if TYPE_CHECKING:
     import socket
 
     from halfmoon.adapters.tcp.access import Access
-    from halfmoon.adapters.tcp.steps import InThread
     from halfmoon.adapters.tcp.turns import Turns
     from halfmoon.cluster.asking import Answers, Asking
     from halfmoon.config.listener_settings import RocketmqListener
@@ -44,7 +44,6 @@ class RocketmqServers:
         asking: Asking,
         access: Access | None,
         turns: Turns,
-        in_thread: InThread,
         given: dict[tuple[str, int], socket.socket],
     ) -> None:
         """`asking`: the shards of all processes. `given`: as of Listener. Raises StartError."""
@@ -52,7 +51,8 @@ class RocketmqServers:
         self._place = place = shards.place
         self._settings, self._listener, self._shards, self._plugins = settings, listener, shards, plugins
         self._asking, self._access, self._turns, self._given = asking, access, turns, given
-        self._coordinating = partial(Coordinating, in_thread=in_thread, soon=loop.call_soon)
+        reads = partial(in_thread, shards.client_threads)
+        self._coordinating = partial(Coordinating, in_thread=reads, soon=loop.call_soon)
         self._brokers = RocketmqBrokers(shards.shared, listener.broker_name, place.rocketmq_addresses())
         deletions = Deletions(shards.front.administration, place.shards, asking)
         self._changes = CatalogChanges(driver, shards.changes, shards.front, deletions)
@@ -75,7 +75,8 @@ class RocketmqServers:
         )
         server = self.of[shard] = Server(
             node.kernel, node.services, self._settings, listener_of(listener, shard), self._plugins.allocators,
-            self._plugins.filters, self._loop, access=self._access, turns=self._turns, shards=others,
+            self._plugins.filters, self._loop, executor=self._shards.client_threads, access=self._access,
+            turns=self._turns, shards=others,
         )  # fmt: skip
         server.reuse_port = not place.is_cluster
         server.given = self._given

@@ -97,7 +97,7 @@ class RunningShards:
         """Raises StartError."""
         shards = self._shards
         node, files = shards.nodes[number], shards.files[number]
-        host = self._hosts[number] = ShardHost(node, files.root, shards.wanted, self._counts)
+        host = self._hosts[number] = ShardHost(node, files.root, shards.wanted, self._counts, shards.client_threads)
         is_whole = files.is_whole
         cleaning = CleaningProcess(files.root, self._cleaner_rate, self._one_by_one) if is_whole else None
         plugins = load_plugins(self._settings, BUILT_IN)

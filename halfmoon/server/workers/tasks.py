@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Executor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -21,15 +22,17 @@ def soon(work: Coroutine[Any, Any, object]) -> None:
     task.add_done_callback(_ended)
 
 
-def in_thread(work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
-    """As of adapters/tcp/steps.InThread."""
+def in_thread(
+    threads: Executor, work: Callable[[], object], then: Callable[[object, BaseException | None], None]
+) -> None:
+    """In one of these, as of adapters/tcp/steps.InThread."""
 
     def done(future: asyncio.Future[object]) -> None:
         if not future.cancelled():
             error = future.exception()
             then(None if error is not None else future.result(), error)
 
-    asyncio.get_running_loop().run_in_executor(None, work).add_done_callback(done)
+    asyncio.get_running_loop().run_in_executor(threads, work).add_done_callback(done)
 
 
 async def to_its_end(work: Awaitable[T]) -> T:

@@ -147,6 +147,7 @@ class Worker:
         self.shards = shards = OpenShards(
             settings, place, store, news, off, self.plugins.topic_configs, self.links, on_stop
         )  # fmt: skip
+        self.in_thread = partial(in_thread, shards.client_threads)
         await shards.open_first()
         self._audit_lines = AuditLines(shards.nodes, place.owns)
         self.driver = SharedCatalogDriver(
@@ -175,9 +176,8 @@ class Worker:
         watch = self.plugins.errors.watch
         of_plugins = [kafka_api(each) for each in watch("halfmoon_kafka_apis", self.plugins.kafka_apis, "handler")]
         self.kafka = Server(
-            shards.front, self.answering, self.settings, loop, access=self.access, verifier=self.access_tokens,
-            more_apis=of_plugins, turns=turns,
-            homes=self._homes,
+            shards.front, self.answering, self.settings, loop, executor=shards.client_threads, access=self.access,
+            verifier=self.access_tokens, more_apis=of_plugins, turns=turns, homes=self._homes,
         )  # fmt: skip
         if settings.listeners.rocketmq is not None:
             self._open_rocketmq(settings.listeners.rocketmq)
@@ -192,7 +192,7 @@ class Worker:
 
         self._rocketmq = servers = RocketmqServers(
             self.settings, listener, self.shards, self.plugins, self.driver, self.links, self.access, self.turns,
-            in_thread, self._doors.listening,
+            self._doors.listening,
         )  # fmt: skip
         for number in self.shards.nodes:
             self._inboxes[number].add(servers.answers(number))
@@ -229,8 +229,8 @@ class Worker:
         self._shares.add(node)
         self._inboxes[number] = Inbox(
             confirmed(self.place.confirm, share_answers(node)), transactions.answers(node), entries_answers(node),
-            message_answers(node, self._rights, in_thread), deletion_answers(node, self.news.catch_up),
-            hearing_answers(node, in_thread, soon),
+            message_answers(node, self._rights, self.in_thread), deletion_answers(node, self.news.catch_up),
+            hearing_answers(node, self.in_thread, soon),
         )  # fmt: skip
 
     async def open_shard(self, number: int) -> None:

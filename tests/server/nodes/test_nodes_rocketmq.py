@@ -53,6 +53,9 @@ def test_clients_find_the_shards_wherever_they_are_and_a_cut_off_node_tells_noth
         await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
         assert await world.create("t", 4) == NONE
         await world.led("t")
+        worker = world.nodes[1].worker
+        # No client's reads are waited for by others than clients.
+        assert {each.executor for each in worker.rocketmqs} == {worker.kafka.executor} != {None}
         before = await brokers(world, 1)
         assert before == await brokers(world, 2)
         assert sorted(before) == ["shard-00", "shard-01"]

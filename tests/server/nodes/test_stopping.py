@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from halfmoon.cluster.engine.pieces import Durability
+from halfmoon.cluster.engine.sharing import Move
 from halfmoon.cluster.postgres.connecting import translated
 from halfmoon.cluster.store import CatalogUnavailableError
 from halfmoon.core.storage.files import OsFileSystem
@@ -77,6 +79,48 @@ def test_who_still_reads_from_a_shard_is_told_when_it_is_closed(run: Any) -> Non
                 await reading
 
     run(story, 1)
+
+
+async def by_a_connection(node: ClusterNode, work: Callable[[], object]) -> None:
+    await asyncio.get_running_loop().run_in_executor(node.worker.kafka.executor, work)
+
+
+async def by_another_node(node: ClusterNode, work: Callable[[], object]) -> None:
+    done = asyncio.Event()
+    node.worker.in_thread(work, lambda *_: done.set())
+    await done.wait()
+
+
+async def by_a_plugin(node: ClusterNode, work: Callable[[], object]) -> None:
+    def steps(*_: object) -> Generator[Callable[[], object], object, list[bytes]]:
+        yield work
+        return []
+
+    host = node.worker.running.host._first
+    host._read = steps  # type: ignore[method-assign, assignment]
+    await host.read_async("t", 0, 0, 1)
+
+
+@pytest.mark.parametrize("read", [by_a_connection, by_another_node, by_a_plugin])
+def test_shards_are_given_away_though_reads_wait_for_a_store_that_does_not_answer(run: Any, read: Any) -> None:
+    goes_on = threading.Event()
+
+    async def story(world: World) -> None:
+        await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
+        node = world.nodes[2]
+        reads = [asyncio.ensure_future(read(node, partial(goes_on.wait, 40))) for _ in range(100)]
+        try:
+            await asyncio.sleep(0)  # all of them are begun
+            async with asyncio.timeout(20):
+                for shard in list(node.held.open):
+                    head = world.database.shards[shard].head
+                    await node.held.give(Move(head, world.nodes[1].member.incarnation))
+                await asyncio.to_thread(int)
+        finally:
+            goes_on.set()
+        await asyncio.gather(*reads)
+
+    run(story)
 
 
 class GoingAway(MemoryEngines):
