@@ -35,7 +35,9 @@ class Deadlines:
             self._timer.cancel()
 
     def _arm(self, deadline_ms: int) -> None:
-        """Make sure that we wake at `deadline_ms` at the latest."""
+        """Make sure that we wake at `deadline_ms` at the latest; after a stop, no more."""
+        if self._stopped:
+            return
         timer = self._timer
         if timer is not None:
             if self._deadline_ms <= deadline_ms:
@@ -56,8 +58,7 @@ class Deadlines:
         try:
             self._timers.expire(now_ms)
         finally:
-            if not self._stopped:
-                self._arm_next(now_ms + 1)
+            self._arm_next(now_ms + 1)
 
     def _arm_next(self, not_before_ms: int) -> None:
         deadline_ms = self._timers.next_deadline()

@@ -167,6 +167,7 @@ class OpenShards:
         done in a thread. Who waits for the last of what was written is answered before, in the loop: a connection is
         the loop's."""
         turn, log = node.kernel.turn, node.kernel.log
+        node.kernel.appender.leaves = True  # also where the process ends: an answer of another one may come late
         turn.write()
         job = log.sync_job() if turn.waiting_answers else None
         if job is not None:
