@@ -8,7 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from halfmoon.cluster.store import CatalogUnavailableError
+from halfmoon.errors import LeaseLostError
 from halfmoon.server.workers.running_shards import RunningShards
+
+EPOCH = 7
+"""Of all shards that are here."""
 
 
 class Rig:
@@ -16,7 +20,12 @@ class Rig:
         self.changes: list[list[int]] = []
         self.fails: list[bool] = []
         """Of the next changes."""
-        shards: Any = SimpleNamespace(place=SimpleNamespace(here=1), began=self._began)
+        self.epochs: dict[int, int] = {}
+        """By shard, as the shared catalog says."""
+        shards: Any = SimpleNamespace(
+            place=SimpleNamespace(here=1), began=self._began, shared=SimpleNamespace(epochs=self.epochs),
+            nodes={number: SimpleNamespace(kernel=SimpleNamespace(generation=EPOCH)) for number in range(5)},
+        )  # fmt: skip
         settings: Any = SimpleNamespace(log=SimpleNamespace(cleaner=SimpleNamespace(bytes_per_second=None)))
         driver: Any = SimpleNamespace(change=self._change)
         nothing: Any = None
@@ -24,6 +33,8 @@ class Rig:
 
     def _began(self, numbers: Iterable[int]) -> None:
         self.changes.append(sorted(numbers))
+        for number in self.changes[-1]:
+            self.epochs[number] = max(EPOCH, self.epochs.get(number, 0))
 
     async def _change(self, work: Callable[[], None], *, until_told: bool) -> None:
         assert not until_told, "the shard is served before all others know"
@@ -56,3 +67,10 @@ def test_who_was_told_of_with_another_one_in_vain_is_told_of_again() -> None:
     assert isinstance(second, CatalogUnavailableError), "who made the change hears of it"
     assert others == [None, None]
     assert rig.changes == [[1], [2, 3, 4], [3, 4]]
+
+
+def test_one_that_another_process_has_opened_meanwhile_is_not_this_ones() -> None:
+    rig = Rig()
+    rig.epochs[2] = EPOCH + 1
+    found = rig.announce(1, 2, 3)
+    assert [type(each) for each in found] == [type(None), LeaseLostError, type(None)]
