@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from halfmoon.adapters.tcp.turns import PLUGIN, Turns
 from halfmoon.core.hold import Policy
@@ -33,9 +33,21 @@ if TYPE_CHECKING:
     from halfmoon.server.assembly import Node
     from halfmoon.server.plugin_host import Host
 
+T = TypeVar("T")
 logger = logging.getLogger("halfmoon.server")
 
 OnStop = Callable[[Callable[[], object]], None]
+
+
+async def to_its_end(work: Awaitable[T]) -> T:
+    """It is waited for though whoever waits is cancelled: what a thread does, or the undoing of something, goes on, and
+    what comes next must not come before."""
+    done = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        await asyncio.wait([done])
+        raise
 
 
 async def undo(steps: list[Callable[[], object]]) -> None:
@@ -43,13 +55,7 @@ async def undo(steps: list[Callable[[], object]]) -> None:
 
     It is done to its end, in a task of its own: whoever undoes what it has begun may just have been cancelled, and in
     its task a database's errors pass for that (cluster/postgres/connecting.translated)."""
-    undoing = asyncio.get_running_loop().create_task(_undo(steps))
-    try:
-        await asyncio.wait([undoing])
-    except asyncio.CancelledError:
-        await asyncio.wait([undoing])
-        raise
-    undoing.result()
+    await to_its_end(_undo(steps))
 
 
 async def _undo(steps: list[Callable[[], object]]) -> None:

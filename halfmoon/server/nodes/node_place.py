@@ -21,8 +21,8 @@ from halfmoon.server import admin_socket
 from halfmoon.server.descriptors import HELD_BACK
 from halfmoon.server.nodes.known_nodes import KnownNodes
 from halfmoon.server.nodes.leaders import Leaders
+from halfmoon.server.running import to_its_end
 from halfmoon.server.workers.place import ShardFiles
-from halfmoon.server.workers.tasks import to_its_end
 
 if TYPE_CHECKING:
     from halfmoon.cluster.engine.backing import Backing

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from typing import Any, TypeVar
+from typing import Any
 
-T = TypeVar("T")
 logger = logging.getLogger("halfmoon.server")
 
 _tasks: set[asyncio.Task[object]] = set()
@@ -33,17 +32,6 @@ def in_thread(
             then(None if error is not None else future.result(), error)
 
     asyncio.get_running_loop().run_in_executor(threads, work).add_done_callback(done)
-
-
-async def to_its_end(work: Awaitable[T]) -> T:
-    """What a thread does goes on though whoever waits for it is cancelled. So it is waited for, where what comes next
-    must not come before."""
-    done = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(done)
-    except asyncio.CancelledError:
-        await asyncio.wait([done])
-        raise
 
 
 def resolve(future: asyncio.Future[object], answer: object) -> None:

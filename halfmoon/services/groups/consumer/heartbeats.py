@@ -90,7 +90,7 @@ class Heartbeats:
         after = rebalancing.update(group, said, owned, step)
         rebalancing.heard(group, after, step)
         rebalancing.save(group, step)
-        is_told = self._has_to_be_told(group, before, after, owned) or request.is_full
+        is_told = self._has_to_be_told(group, before, after, request.epoch == JOIN, owned) or request.is_full
         return ConsumerHeartbeatResult(
             fault=None,
             member_id=after.member_id,
@@ -101,12 +101,13 @@ class Heartbeats:
 
     @staticmethod
     def _has_to_be_told(
-        group: ConsumerGroup, before: ConsumerMember | None, after: ConsumerMember, owned: Places | None
+        group: ConsumerGroup, before: ConsumerMember | None, after: ConsumerMember, joins: bool, owned: Places | None
     ) -> bool:
         """What a member holds is told until it says that it has it. Kafka tells it once: if that answer comes later
         than the member waits for one (librdkafka: the heartbeat's interval), nobody reads what is new."""
         unconfirmed, member_id = group.unconfirmed, after.member_id
-        if before is None or (after.assigned is not before.assigned and after.may_read() != before.may_read()):
+        moved = before is None or (after.assigned is not before.assigned and after.may_read() != before.may_read())
+        if joins or moved:
             unconfirmed.add(member_id)
         if member_id in unconfirmed and owned is not None and owned == after.may_read():
             unconfirmed.discard(member_id)
