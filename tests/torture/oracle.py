@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
@@ -37,6 +39,8 @@ NEVER = ("OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID", "INVALID_TXN_STA
 GROUPS = ("readers", "shared", "pipeline", "billing")
 """Those that read JOBS and commit offsets."""
 DESCRIBE_SHARE_OFFSETS = 90
+
+T = TypeVar("T")
 
 
 class Oracle:
@@ -207,18 +211,17 @@ class Oracle:
         places = [TopicPartition(topic, n) for topic, count in self._all_topics().items() for n in range(count)]
         found: list[dict[tuple[str, int], int]] = []
         for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED):
-            found.append(self._ends_of(places, level))
+            found.append(self._asked(partial(_ends_of, places, level)))
         return {place: (high, found[1][place]) for place, high in found[0].items()}
 
-    def _ends_of(self, places: list[TopicPartition], level: IsolationLevel) -> dict[tuple[str, int], int]:
-        """Partitions may be just moving."""
+    def _asked(self, ask: Callable[[AdminClient], T]) -> T:
+        """Partitions and coordinators may be just moving."""
         until_s = time.monotonic() + SETTLES_S
         while True:
-            # One that was there before a process's death has older leader epochs, and does not look.
+            # An admin that was there before a process's death has older leader epochs, and does not look.
             admin = self._new_admin()
-            asked = admin.list_offsets({each: OffsetSpec.latest() for each in places}, isolation_level=level)
             try:
-                return {(each.topic, each.partition): future.result(10).offset for each, future in asked.items()}
+                return ask(admin)
             except (KafkaException, TimeoutError):  # librdkafka may ask no more where it once heard of no leader
                 if time.monotonic() > until_s:
                     raise
@@ -226,12 +229,7 @@ class Oracle:
 
     def _committed(self) -> dict[str, dict[int, int]]:
         """Of the groups that read JOBS."""
-        found = {}
-        for group in GROUPS:
-            asked = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-            places = asked[group].result(30).topic_partitions or []
-            found[group] = {each.partition: each.offset for each in places if each.topic == JOBS}
-        return found
+        return {group: self._asked(partial(_offsets_of, group)) for group in GROUPS}
 
     def _compare(self, everything: dict[str, Stored]) -> None:
         seen, all_of = everything["read_committed"], everything["read_uncommitted"]
@@ -264,3 +262,15 @@ class Oracle:
                     self.violations.append(
                         f"{group}: {offset} of partition {index} was committed, it is {committed[group].get(index)}"
                     )
+
+
+def _ends_of(places: list[TopicPartition], level: IsolationLevel, admin: AdminClient) -> dict[tuple[str, int], int]:
+    asked = admin.list_offsets({each: OffsetSpec.latest() for each in places}, isolation_level=level)
+    return {(each.topic, each.partition): future.result(10).offset for each, future in asked.items()}
+
+
+def _offsets_of(group: str, admin: AdminClient) -> dict[int, int]:
+    """Committed, by partition of JOBS."""
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    places = asked[group].result(10).topic_partitions or []
+    return {each.partition: each.offset for each in places if each.topic == JOBS}

@@ -182,13 +182,13 @@ def _init_producer_id(homes: Homes, response: Any, handler: Handler, ctx: Contex
 
 def _offset_fetch(homes: Homes, response: Any, handler: Handler, ctx: Context, request: Any) -> object:
     if ctx.api_version >= 8:
-        if len(request.groups) == 1:
+        if len(request.groups) == 1 and request.groups[0].topics is not None:
             try:
                 homes.coordinator(request.groups[0].group_id or "")
             except BrokerError as error:
                 # Kafka says NOT_COORDINATOR of the group. After that a member of a new group with librdkafka 2.16 asks
                 # for its positions no more (its issue 5586), and reads nothing. All clients look for the coordinator
-                # when its connection ends.
+                # when its connection ends. Only administrators ask for all partitions.
                 return Close(f"asked for offsets of a group that is not here: {error}")
         refused = result(lambda response: response.OffsetFetchResponseGroup, "group_id", "group_id")
         return each_at_coordinator("groups", called("group_id"), "groups", refused)(

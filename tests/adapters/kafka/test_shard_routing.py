@@ -95,11 +95,15 @@ def test_many_groups_are_fetched_at_once(client: RigClient) -> None:
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_who_asks_for_one_group_that_is_elsewhere_looks_for_its_coordinator(
+def test_who_asks_for_positions_in_a_group_that_is_elsewhere_looks_for_its_coordinator(
     rig: ShardRig, client: RigClient, version: int
 ) -> None:
-    """librdkafka's issue 5586: a member of a new group that is told NOT_COORDINATOR asks no more, and reads nothing."""
+    """librdkafka's issue 5586: a member of a new group that is told NOT_COORDINATOR asks no more, and reads nothing.
+    An administrator, who asks for all partitions, is told."""
     group = made(FETCH, "OffsetFetchRequestGroup", group_id=name_in(3), topics=None)
+    (only,) = client.ask(FETCH, version, groups=[group]).groups
+    assert (only.group_id, only.error_code) == (name_in(3), NOT_COORDINATOR)
+    group.topics = [made(FETCH, "OffsetFetchRequestGroup.OffsetFetchRequestTopics", name="t", partition_indexes=[3])]
     client.feed(client.encode(FETCH, version, groups=[group]))
     rig.turn()
     assert client.transport.closed
