@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from halfmoon.config.settings import load_settings
 from halfmoon.core.records.batches import build_batch
 from halfmoon.server.app import App
 from halfmoon.server.measured_loop import MeasuredLoop
+
+T = TypeVar("T")
+
+
+def played(story: Coroutine[Any, Any, T]) -> T:
+    """What it returns, in a loop of the kind that brokers run in."""
+    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+        return runner.run(story)
 
 
 def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -20,8 +28,7 @@ def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
     @functools.wraps(test)
     def run(**fixtures: Any) -> None:
-        with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-            runner.run(asyncio.wait_for(test(**fixtures), 10))
+        played(asyncio.wait_for(test(**fixtures), 10))
 
     return run
 

@@ -12,9 +12,9 @@ import pytest
 
 from halfmoon.config.settings import Settings, load_settings
 from halfmoon.errors import StartError
-from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.process import _Process
 from halfmoon.server.running import undo
+from tests.server.server_rig import played
 
 
 class Starting:
@@ -49,8 +49,7 @@ def ran(meanwhile: Callable[[Callable[[Exception], None]], None]) -> tuple[int, 
         async with asyncio.timeout(10):
             return await _Process(lambda: settings, None, (), make).run(settings)
 
-    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-        return runner.run(run()), made[0].done
+    return played(run()), made[0].done
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -90,6 +90,11 @@ class World(Asking):
         engines = self.engines[number]
         engines.database.down = engines.store.down = True
 
+    def reach_all(self) -> None:
+        """No node is cut off any more."""
+        for engines in self.engines.values():
+            engines.database.down = engines.store.down = False
+
     def holders(self) -> dict[int, list[int]]:
         """Node → the shards that are open there."""
         return {number: sorted(node.held.open) for number, node in self.nodes.items()}
@@ -161,6 +166,7 @@ async def stopped(world: World) -> AsyncIterator[World]:
     try:
         yield world
     finally:
+        world.reach_all()  # a node that is cut off cannot stop in good order
         await world.stop_all()
     assert not world.lost
 

@@ -9,10 +9,10 @@ from typing import Any
 from halfmoon.cluster.backup.ports import EPOCHS
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.pieces import Durability
-from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.services.transactions.fencing import SKIPPED
 from tests.server.asking import NONE
 from tests.server.nodes.cluster import World, stopped
+from tests.server.server_rig import played
 
 FAST = [Durability.FAST] * 3
 INIT_PRODUCER = 22
@@ -65,8 +65,7 @@ def test_identities_that_may_have_been_given_out_since_are_not_given_out_again(t
             assert again == [(new_id, new_epoch + 1) for new_id, new_epoch in after]
             assert await world.read("t", 0) == [b"before", b"after"]
 
-    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-        runner.run(run())
+    played(run())
 
 
 def test_a_node_can_be_stopped_while_it_cannot_say_so(tmp_path: Path) -> None:
@@ -90,8 +89,7 @@ def test_a_node_can_be_stopped_while_it_cannot_say_so(tmp_path: Path) -> None:
                 await world.stop(1)
             assert any(shard.head.restored for shard in world.database.shards.values())
 
-    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-        runner.run(run())
+    played(run())
 
 
 def test_a_node_that_dies_before_it_could_say_so_fences_them_again(tmp_path: Path) -> None:
@@ -122,5 +120,4 @@ def test_a_node_that_dies_before_it_could_say_so_fences_them_again(tmp_path: Pat
             assert third >= second + SKIPPED
             assert second >= first + SKIPPED
 
-    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-        runner.run(run())
+    played(run())

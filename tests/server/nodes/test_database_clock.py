@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from halfmoon.cluster.engine.pieces import Durability
-from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.nodes import node
 from halfmoon.server.nodes.database_clock import SLOW_MS, TOLERATED_MS, DatabaseClock
 from tests.server.nodes.cluster import World, stopped
+from tests.server.server_rig import played
 
 HOUR_MS = 3_600_000
 
@@ -100,5 +100,4 @@ def test_a_node_with_a_wrong_clock_has_the_right_time_before_it_opens_anything(
             assert abs(kernel.clock.wall_ms() - time.time_ns() // 1_000_000) < 1_000
             assert any("behind the database's" in each for each in started.worker.warnings())
 
-    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-        runner.run(story())
+    played(story())

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from halfmoon.cluster.engine.pieces import Durability
-from halfmoon.server.measured_loop import MeasuredLoop
 from tests.server.asking import NONE, NOT_LEADER
 from tests.server.nodes.cluster import World, cluster
 from tests.server.nodes.reading import fetch, fetch_all, in_balance, placed, requests
+from tests.server.server_rig import played
 
 RACKS = ["east", "west"]
 RACK_OF = dict(enumerate(RACKS, 1))
@@ -28,8 +28,7 @@ def run(tmp_path: Path) -> Callable[..., None]:
                 await in_balance(world)
                 await story(world)
 
-        with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-            runner.run(run())
+        played(run())
 
     return play
 

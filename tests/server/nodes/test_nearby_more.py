@@ -17,7 +17,6 @@ from halfmoon.adapters.kafka.protocol import AlterClientQuotasRequest, CreateAcl
 from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.cluster.reading_messages import AskPlaces, Placed
 from halfmoon.cluster.store import CatalogUnavailableError
-from halfmoon.server.measured_loop import MeasuredLoop
 from tests.fuzz.peer import Peer
 from tests.server.asking import FETCH, METADATA, NONE, NOT_LEADER
 from tests.server.nodes import reading
@@ -35,6 +34,7 @@ from tests.server.nodes.reading import (
     produce_keyed,
     requests,
 )
+from tests.server.server_rig import played
 
 CREATE_ACLS, ALTER_QUOTAS = 30, 49
 TOPIC_AUTHORIZATION_FAILED = 29
@@ -57,14 +57,9 @@ def run(tmp_path: Path) -> Callable[..., None]:
                 for number in world.racks:
                     await world.start(number, **settings)
                 await in_balance(world)
-                try:
-                    await story(world)
-                finally:  # a node that is cut off cannot stop in good order
-                    for engines in world.engines.values():
-                        engines.database.down = engines.store.down = False
+                await story(world)
 
-        with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-            runner.run(run())
+        played(run())
 
     return play
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from halfmoon.cluster.engine.pieces import Durability
-from halfmoon.server.measured_loop import MeasuredLoop
 from tests.server.asking import NONE
 from tests.server.nodes.cluster import World, cluster
 from tests.server.nodes.reading import Consumer, Producer, in_balance, requests
+from tests.server.server_rig import played
 
 RACKS = ["east", "west", "east"]
 FAST = [Durability.FAST] * 6
@@ -32,14 +32,9 @@ def run(tmp_path: Path) -> Callable[..., None]:
                 configs = {"halfmoon.durability": durability}
                 assert await world.create("t", PARTITIONS, replicas=3, configs=configs) == NONE
                 await world.led("t")
-                try:
-                    await story(world)
-                finally:  # a node that is cut off cannot stop in good order
-                    for engines in world.engines.values():
-                        engines.database.down = engines.store.down = False
+                await story(world)
 
-        with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-            runner.run(run())
+        played(run())
 
     return play
 

@@ -15,13 +15,13 @@ from halfmoon.cluster.engine import store_watch
 from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.cluster.engine.sharing import Move
 from halfmoon.errors import StartError
-from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.nodes.node import ClusterNode
 from halfmoon.server.workers.worker import Worker
 from tests.cluster.engine.doubles import LEASE_S
 from tests.fuzz.peer import ClosedError
 from tests.server.asking import DESCRIBE_CLUSTER, METADATA, NONE, NOT_LEADER
 from tests.server.nodes.cluster import MemoryEngines, World, cluster, stopped
+from tests.server.server_rig import played
 
 FAST = [Durability.FAST] * 4
 MIXED = [Durability.FAST] * 2 + [Durability.OBJECT] * 2
@@ -36,8 +36,7 @@ def run(tmp_path: Path) -> Callable[..., None]:
             async with cluster(tmp_path, nodes, shards) as world:
                 await story(world)
 
-        with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-            runner.run(run())
+        played(run())
 
     return play
 
@@ -514,8 +513,7 @@ def test_users_and_rules_are_the_same_at_all_nodes(tmp_path: Path) -> None:
             found = [{user.name for user in node.worker.shards.common.users.all()} for node in world.nodes.values()]
             assert found == [{"alice"}, {"alice"}]
 
-    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-        runner.run(run())
+    played(run())
 
 
 def test_a_node_that_was_paused_while_it_gave_a_shard_away_does_not_want_it_back(

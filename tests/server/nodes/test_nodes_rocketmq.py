@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from halfmoon.cluster.engine.pieces import Durability
-from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.testing.ports import free_ports, ports_in_a_row
 from tests.fuzz.remoting import LOCK, MAX_OFFSET, ROUTE, SEND, SUCCESS, Command, Remote, said, sending
 from tests.server.asking import NONE
 from tests.server.nodes.cluster import World, stopped
+from tests.server.server_rig import played
 
 SYSTEM_BUSY = 2
 SHARDS = [Durability.FAST] * 2 + [Durability.OBJECT] * 2
@@ -89,8 +89,7 @@ def test_clients_find_the_shards_wherever_they_are_and_a_cut_off_node_tells_noth
         async with stopped(World(tmp_path, SHARDS)) as world:
             await story(world)
 
-    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-        runner.run(run())
+    played(run())
 
 
 def theirs(world: World, number: int) -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,9 +10,9 @@ import pytest
 from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.cluster.owners import behind
 from halfmoon.core.catalog.owners import OtherNode
-from halfmoon.server.measured_loop import MeasuredLoop
 from tests.server.asking import DESCRIBE_CLUSTER, METADATA, NONE
 from tests.server.nodes.cluster import World, cluster
+from tests.server.server_rig import played
 
 RACKS = ["east", "west", "east"]
 
@@ -56,8 +55,7 @@ def test_clients_are_told_the_racks_of_all_nodes(tmp_path: Path) -> None:
         async with cluster(tmp_path, 4, [Durability.FAST] * 2, RACKS) as world:
             await story(world)
 
-    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-        runner.run(run())
+    played(run())
 
 
 def test_a_topic_of_two_replicas_has_one_in_each_of_two_racks(tmp_path: Path) -> None:
@@ -79,5 +77,4 @@ def test_a_topic_of_two_replicas_has_one_in_each_of_two_racks(tmp_path: Path) ->
         async with cluster(tmp_path, 3, [Durability.FAST] * 6, RACKS) as world:
             await story(world)
 
-    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-        runner.run(run())
+    played(run())

@@ -20,13 +20,13 @@ from halfmoon.cluster.sqlite_store import SqliteStore
 from halfmoon.cluster.store import Cluster
 from halfmoon.core.crc import crc32c
 from halfmoon.errors import StartError
-from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.nodes import engine
 from halfmoon.server.nodes.rebuilding import rebuild_catalog
 from tests.cluster.backup.worlds import MemoryTables
 from tests.cluster.engine.doubles import MemoryStore
 from tests.server.asking import NONE
 from tests.server.nodes.cluster import World, stopped
+from tests.server.server_rig import played
 
 MIXED = [Durability.FAST] * 2 + [Durability.OBJECT] * 2
 LAYOUT = Layout(4, 2)
@@ -46,8 +46,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 await world.shared_out()
                 await story(world)
 
-        with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-            runner.run(run())
+        played(run())
 
     return play
 

@@ -17,9 +17,9 @@ from halfmoon.cluster.postgres.connecting import translated
 from halfmoon.cluster.store import CatalogUnavailableError
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.errors import StartError
-from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.nodes.node import ClusterNode
 from tests.server.nodes.cluster import MemoryEngines, World, cluster
+from tests.server.server_rig import played
 
 FAST = [Durability.FAST] * 4
 
@@ -31,8 +31,7 @@ def run(tmp_path: Path) -> Callable[..., None]:
             async with cluster(tmp_path, nodes, FAST) as world:
                 await story(world)
 
-        with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-            runner.run(run())
+        played(run())
 
     return play
 
@@ -183,8 +182,7 @@ def test_a_start_that_waits_for_the_database_is_undone_when_it_is_cancelled(
         again.lock()
         again.unlock()
 
-    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-        runner.run(story())
+    played(story())
 
 
 def test_the_data_directory_of_a_start_that_is_cancelled_is_let_go_when_no_thread_changes_it_any_more(
@@ -216,7 +214,6 @@ def test_the_data_directory_of_a_start_that_is_cancelled_is_let_go_when_no_threa
         again.unlock()
 
     try:
-        with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-            runner.run(story())
+        played(story())
     finally:
         goes_on.set()

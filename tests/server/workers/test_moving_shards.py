@@ -24,13 +24,13 @@ from halfmoon.core.records.batches import build_batch
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.errors import BrokerError, Fault, LeaseLostError, StartError
 from halfmoon.schema import control
-from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.workers.plan import CATALOG, Plan
 from halfmoon.server.workers.worker import Worker
 from halfmoon.server.workers.worker_place import WorkerPlace
 from halfmoon.testing.ports import free_ports
 from tests.fuzz.remoting import SEND, SUCCESS, Remote, sending
 from tests.server.asking import COORDINATOR, CREATE, NOT_COORDINATOR, NOT_LEADER, Asking
+from tests.server.server_rig import played
 
 SHARDS = 4
 JOIN, INIT_PRODUCER, COMMIT_IN_TRANSACTION = 11, 22, 28
@@ -97,8 +97,7 @@ def run(tmp_path: Path) -> Callable[[Callable[[Two], Any]], None]:
             async with two_workers(tmp_path / "data", settings) as two:
                 await story(two)
 
-        with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-            runner.run(run())
+        played(run())
 
     return play
 
@@ -344,14 +343,13 @@ def test_a_shard_whose_folder_cannot_be_used_leaves_the_others_closed_in_good_or
         async with two_workers(folder, load_settings({"listeners": {"kafka": {"bind": "127.0.0.1:0"}}}, {}, {})):
             pass
 
-    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-        runner.run(run())
-        marks = [(folder / f"shard-{number:02}" / CLEAN_MARK) for number in range(SHARDS)]
-        assert [mark.exists() for mark in marks] == [True] * SHARDS
-        shutil.rmtree(folder / "shard-02")
-        (folder / "shard-02").write_text("a file")
-        with pytest.raises(StartError, match="shard-02"):
-            runner.run(started_again(folder))
+    played(run())
+    marks = [(folder / f"shard-{number:02}" / CLEAN_MARK) for number in range(SHARDS)]
+    assert [mark.exists() for mark in marks] == [True] * SHARDS
+    shutil.rmtree(folder / "shard-02")
+    (folder / "shard-02").write_text("a file")
+    with pytest.raises(StartError, match="shard-02"):
+        played(started_again(folder))
     assert marks[0].exists()
     again = OsFileSystem(folder / "shard-00")
     again.lock()

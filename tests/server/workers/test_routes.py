@@ -16,11 +16,11 @@ from halfmoon.cluster.asking import Told
 from halfmoon.cluster.messages import CatalogChanged, Done
 from halfmoon.cluster.receiving import PROCESS, Inbox
 from halfmoon.errors import BrokerError, Fault
-from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.workers import routes as routes_module
 from halfmoon.server.workers.links import Links
 from halfmoon.server.workers.routes import TlsRoutes, contexts
 from halfmoon.testing.ports import free_ports
+from tests.server.server_rig import played
 
 
 def certified(folder: Path, authority: trustme.CA, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
@@ -79,8 +79,7 @@ def run(tmp_path: Path) -> Callable[[Callable[[Nodes], Any]], None]:
                 nodes.stop()
                 await asyncio.sleep(0.01)
 
-        with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-            runner.run(run())
+        played(run())
 
     return play
 
