@@ -108,7 +108,7 @@ class SqliteStore:
                 raise
             return version
 
-    def abandon(self) -> None:
+    def abandon(self, *, certain: bool = False) -> None:
         with self._translated():
             self._let_go()
 

@@ -67,8 +67,8 @@ class CatalogStore(Protocol):
         """Add a change, durably, and let go; its version. Whoever holds the catalog calls it."""
         ...
 
-    def abandon(self) -> None:
-        """Let go, and change nothing."""
+    def abandon(self, *, certain: bool = False) -> None:
+        """Let go, and change nothing. `certain`: all that `begin` has read is durable, as after a commit."""
         ...
 
     def keep(self, version: int, snapshot: bytes, behind: int = 0) -> None:

@@ -84,6 +84,14 @@ class CatalogContract:
         store.abandon()
         assert change(other, b"a") == 1
 
+    def test_who_only_looked_at_it_may_want_to_be_certain(self, store: CatalogStore, other: CatalogStore) -> None:
+        change(store, b"a")
+        assert other.begin(0).version == 1
+        other.abandon(certain=True)
+        assert store.begin(1).version is None
+        store.abandon()
+        assert store.read(0).version == 1
+
     def test_one_holds_it_at_a_time(self, store: CatalogStore, other: CatalogStore) -> None:
         store.begin(0)
         found: list[News] = []

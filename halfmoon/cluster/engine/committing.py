@@ -9,7 +9,7 @@ shard is another node's.
     objects   an object `interval_s` after the one before was begun, at once where that is longer ago; before that as
               soon as shards wait with `object_bytes`, or one is in a hurry
 
-A call that fails says nothing about what it did. So the heads are read, until that succeeds:
+A call that fails says nothing about what it did. So the heads are asked for, by a commit, until that succeeds:
 
     epoch and end are the commit's      it was committed
     epoch is, end is its start          it was not: the very same again
@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from halfmoon.cluster.engine import footer
@@ -343,7 +344,8 @@ async def _decide(
         left = ended.without(left)
         if not left:
             return
-        heads = {head.shard: head for head in await insist("heads_read", database.heads)}
+        shards = [commit.shard for commit in left]
+        heads = {head.shard: head for head in await insist("heads_read", partial(database.certain_heads, shards))}
         for commit in left:
             found = _end_of(commit, heads.get(commit.shard))
             if isinstance(found, OSError):

@@ -7,8 +7,9 @@ Liveness is the node's row: a lease that it renews, by the database's clock, and
 goes with its process at once. Each start of a node is a new *incarnation*, so a quick restart does not own what the
 process before it did.
 
-Every change here may have been made although the call failed. A commit is decided by reading the head: whoever is not
-told the outcome repeats the very same commit, or finds it done, or finds that the epoch is another one.
+Every change here may have been made although the call failed. A commit is decided by the head: whoever is not told the
+outcome repeats the very same commit, or finds it done, or finds that the epoch is another one. That it is done is
+certain only once something else was committed behind it: what a server shows may still be lacking at its standby.
 """
 
 from __future__ import annotations
@@ -99,6 +100,10 @@ class Commits(Heads, Protocol):
         """Move the ends of these shards, which are different ones, and keep the frames of their pieces (one for each
         piece of each commit) in the database. Returns the shards that were committed; the others' heads are not as
         their commits assume."""
+        ...
+
+    async def certain_heads(self, shards: Sequence[int]) -> Sequence[Head]:
+        """Of these shards, by a commit that changes nothing: what they say is as durable as that."""
         ...
 
     async def commit_object(self, key: str, size: int, commits: Sequence[Commit]) -> set[int]:

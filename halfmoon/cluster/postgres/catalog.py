@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 CHANNEL: Final = "halfmoon_catalog"
 _HOLD: Final = "select from cluster for update"
+_CHANGE_NOTHING: Final = "update cluster set shards = shards"
 _LAST: Final = """
 select greatest(coalesce((select max(version) from change), 0), coalesce((select max(version) from snapshot), 0))"""
 
@@ -111,11 +112,13 @@ class PostgresStore:
             raise CatalogUnavailableError("the catalog is not held any more")
         return self._connection
 
-    def abandon(self) -> None:
+    def abandon(self, *, certain: bool = False) -> None:
         async def abandon() -> None:
+            if certain:  # what is seen may be lacking at a synchronous standby: statements.CERTAIN_HEADS
+                await self._holding().execute(_CHANGE_NOTHING)
             held, self._held = self._held, None
             if held is not None:
-                await held.rollback()
+                await (held.commit() if certain else held.rollback())
 
         self._run(abandon)
 

@@ -53,6 +53,9 @@ class PostgresLogs:
     async def heads(self) -> Sequence[Head]:
         return [_head(row) for row in await self._fetch(statements.HEADS)]
 
+    async def certain_heads(self, shards: Sequence[int]) -> Sequence[Head]:
+        return [_head(row) for row in await self._fetch(statements.CERTAIN_HEADS, list(shards))]
+
     async def commit_rows(self, commits: Sequence[Commit], frames: Sequence[Sequence[bytes]]) -> set[int]:
         rows = [
             (commit.shard, piece.start, piece.end, piece.crc, piece.segment, data)

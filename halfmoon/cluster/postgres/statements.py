@@ -10,6 +10,10 @@ from typing import Final
 
 _HEAD: Final = "shard, durability, epoch, owner, end_position, wanted, restored"
 HEADS: Final = f"select {_HEAD} from shard order by shard"
+CERTAIN_HEADS: Final = f"""
+update shard set end_position = end_position where shard = any($1::int[]) returning {_HEAD}"""
+"""A commit that waits for a synchronous standby, and whose client stops waiting, is ended by the server: all see it
+from then on, and the standby may lack it. A later commit whose end is told has waited for all of before."""
 
 _MOVE: Final = """
 with wanted as (

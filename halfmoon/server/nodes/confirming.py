@@ -2,6 +2,9 @@
 
 Each request is answered by a look that was begun after it came. So whoever is answered hears what was true at that
 time: a new owner can have changed something only later.
+
+A look only reads. A primary in whose place a standby has come, and that nobody has told so, can be read, but with a
+synchronous standby nothing can be committed there. So a look counts while the lease, which is a commit, is not over.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Callable, Mapping, Set
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
+from halfmoon.cluster.engine.membership import AWAY_S
 
 if TYPE_CHECKING:
     from halfmoon.cluster.engine.database import Heads
@@ -39,6 +43,11 @@ class OpenShards(Protocol):
     @property
     def leaving(self) -> Set[int]:
         """Those of them that are being handed over: whether they were is not known yet."""
+        ...
+
+    @property
+    def renewed_s(self) -> float:
+        """When the call began, by the loop's clock, that renewed the lease last."""
         ...
 
     @property
@@ -76,6 +85,8 @@ class Confirming:
                 begun_s = loop.time()
                 try:
                     epochs = {head.shard: head.epoch for head in await self._database.heads()}
+                    if self._shards.served and loop.time() - self._shards.renewed_s > AWAY_S:
+                        raise DatabaseUnavailableError("the lease was not renewed for a while")
                 except Exception as error:  # whatever it is, nobody waits for ever
                     if not isinstance(error, DatabaseUnavailableError):
                         logger.exception("event=confirming_failed")

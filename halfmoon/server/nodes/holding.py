@@ -78,6 +78,11 @@ class HeldShards:
         self.problems: dict[int, str] = {}
         """Shards of this node that cannot be opened, and why."""
 
+    @property
+    def renewed_s(self) -> float:
+        """As of confirming.OpenShards."""
+        return self.member.confirmed_s
+
     # -- as of Shards ------------------------------------------------------------------------------------------------
 
     def taken(self, head: Head) -> None:

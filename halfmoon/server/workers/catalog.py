@@ -166,8 +166,9 @@ class SharedCatalogDriver:
                 news = await self._run(partial(self._store.begin, version - 1))
                 if news.version is None:
                     return await self._run(lambda: self._store.commit(records))
-                await self._run(self._store.abandon)
-                if any(each.version == version and list(each.records) == records for each in news.changes):
+                was_made = any(each.version == version and list(each.records) == records for each in news.changes)
+                await self._run(partial(self._store.abandon, certain=was_made))
+                if was_made:
                     return version
                 if news.snapshot is not None or not all(map(_may_come_later, records)):
                     return None

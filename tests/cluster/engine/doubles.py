@@ -82,6 +82,9 @@ class MemoryDatabase:
     async def heads(self) -> Sequence[Head]:
         return [shard.head for shard in self.shards.values()]
 
+    async def certain_heads(self, shards: Sequence[int]) -> Sequence[Head]:
+        return [head for head in await self.heads() if head.shard in shards]
+
     async def commit_rows(self, commits: Sequence[Commit], frames: Sequence[Sequence[bytes]]) -> set[int]:
         moved = {commit.shard for commit in commits if self._moves(commit)}
         for commit, datas in zip(commits, frames, strict=True):

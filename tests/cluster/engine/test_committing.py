@@ -6,21 +6,22 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import pytest
 
 from halfmoon.cluster.engine import committing, footer
 from halfmoon.cluster.engine.backing import Backing
 from halfmoon.cluster.engine.committing import ObjectCommitter, RowCommitter, Taken
-from halfmoon.cluster.engine.database import Commit, CondemnedError, Contents
+from halfmoon.cluster.engine.database import Commit, CondemnedError, Contents, DatabaseUnavailableError
 from halfmoon.cluster.engine.pieces import IN_DATABASE, BrokenLogError, Durability, Head, Piece, check_whole
 from halfmoon.core.crc import crc32c
 from halfmoon.errors import LeaseLostError
 from tests.cluster.engine.doubles import MemoryDatabase, MemoryStore, unsure_database, unsure_store
 from tests.torture.loop import VirtualLoop
 
+T = TypeVar("T")
 SHARDS = 4
 OBJECT_BYTES = 4000
 INTERVAL_S = 0.2
@@ -268,6 +269,51 @@ def test_a_database_that_has_lost_commits_stops_the_shard(kind: Durability) -> N
         assert logs[1].error is None
         assert logs[1].acknowledged
         logs[0].acknowledged.clear()
+
+    run(1, play, kind)
+
+
+class WithStandby(MemoryDatabase):
+    """Its standby does not answer while it is `stuck`: who commits is not answered, and stops to wait; then all see the
+    commit at the primary."""
+
+    stuck = False
+
+    async def commit_rows(self, *given: Any) -> set[int]:
+        return await self._replicated(await super().commit_rows(*given))
+
+    async def commit_object(self, *given: Any) -> set[int]:
+        return await self._replicated(await super().commit_object(*given))
+
+    async def certain_heads(self, shards: Sequence[int]) -> Sequence[Head]:
+        return await self._replicated(await super().certain_heads(shards))
+
+    async def _replicated(self, found: T) -> T:
+        if self.stuck:
+            await asyncio.sleep(3)
+            raise DatabaseUnavailableError("TimeoutError")
+        return found
+
+
+@pytest.mark.parametrize("kind", list(Durability))
+def test_what_a_synchronous_standby_lacks_is_not_acknowledged(
+    monkeypatch: pytest.MonkeyPatch, kind: Durability
+) -> None:
+    """It is at the primary, where a look finds it, and would be lost if the standby took over."""
+    monkeypatch.setattr(f"{__name__}.MemoryDatabase", WithStandby)
+
+    async def play(world: World) -> None:
+        logs = await world.node()
+        database: Any = world.database
+        database.stuck = True
+        logs[0].append(10)
+        await asyncio.sleep(30)
+        assert (await database.heads())[0].end
+        assert not logs[0].acknowledged
+        assert logs[0].error is None
+        database.stuck = False
+        await asyncio.sleep(10)
+        assert logs[0].acknowledged
 
     run(1, play, kind)
 

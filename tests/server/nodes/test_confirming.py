@@ -23,8 +23,17 @@ class Asking:
         self.served: dict[int, tuple[int, float]] = {}
         self.leaving: set[int] = set()
         self.losses = 0
+        self.renews = True
+        """The lease is renewed again and again."""
+        self._renewed_s = 0.0
         self.confirming = Confirming(self.database, self)
         self.me = 0
+
+    @property
+    def renewed_s(self) -> float:
+        if self.renews:
+            self._renewed_s = asyncio.get_running_loop().time()
+        return self._renewed_s
 
     async def take(self) -> None:
         self.me = await self.world.register(1, "host", 1, "")
@@ -44,6 +53,26 @@ def test_whoever_has_its_shards_is_certain() -> None:
         await asking.take()
         assert await asking.ask()
         assert await asyncio.gather(*(asking.ask() for _ in range(100))) == [True] * 100
+
+    play(story())
+
+
+def test_a_primary_that_can_only_be_read_confirms_nothing() -> None:
+    """A standby has come in its place, and others may have taken the shards there."""
+
+    async def story() -> None:
+        asking = Asking()
+        await asking.take()
+        assert await asking.ask()
+        asking.renews = False
+        await asyncio.sleep(2.0)
+        assert await asking.ask(), "the lease is not over"
+        await asyncio.sleep(1.0)
+        begun_s = asyncio.get_running_loop().time()
+        assert not await asking.ask()
+        assert asyncio.get_running_loop().time() - begun_s < LIMIT_S + 1
+        asking.renews = True
+        assert await asking.ask()
 
     play(story())
 

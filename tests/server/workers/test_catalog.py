@@ -333,6 +333,38 @@ def test_a_commit_that_nobody_has_heard_of(path: Path, made: bool) -> None:
     run(scenario)
 
 
+def test_a_commit_of_which_nobody_has_heard_is_told_once_it_is_certain(path: Path) -> None:
+    """All see it in the database, but a synchronous standby may lack it."""
+
+    async def scenario() -> None:
+        one = Process(path, insists=True)
+        commit, abandon = one.store.commit, one.store.abandon
+        tried = 0
+
+        def is_not_answered(records: Sequence[bytes]) -> int:
+            commit(records)
+            raise CatalogUnavailableError("no answer")
+
+        def is_not_certain(*, certain: bool = False) -> None:
+            nonlocal tried
+            abandon()
+            if certain:
+                tried += 1
+                if tried < 3:
+                    assert not change.done()
+                    raise CatalogUnavailableError("no answer")
+
+        one.store.commit = is_not_answered  # type: ignore[method-assign]
+        one.store.abandon = is_not_certain  # type: ignore[method-assign]
+        change = asyncio.ensure_future(one.driver.change(one.create("t")))
+        await change
+        assert tried == 3
+        assert not one.lost
+        await one.driver.stop()
+
+    run(scenario)
+
+
 def test_a_process_stops_although_nobody_has_heard_of_its_last_commit(path: Path) -> None:
     """Else it would wait for a database that is away as long as that is."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from halfmoon.testing.proxies import DOWN, UP
 from halfmoon.testing.standby import Standby
 from tests.crash.serving import wait_until
 from tests.torture.cluster.needed import need_servers
-from tests.torture.cluster.scenarios import FAST, SOON_S, TOPICS, Stage, feeding
+from tests.torture.cluster.scenarios import FAST, OBJECT, SOON_S, TOPICS, Stage, feeding
 from tests.torture.cluster.serving import ServingCluster
 from tests.torture.cluster.tables import Tables
 
@@ -25,6 +26,8 @@ def servers() -> None:
 
 
 SEEN_S = 30.0
+AWAY_S = 12.0
+"""For several tries of a commit, each of which is given up after 3 s."""
 REPLICATION = "replication"
 
 
@@ -73,6 +76,34 @@ def test_a_synchronous_standby_has_all_that_was_acknowledged(folder: Path) -> No
             serving.fail_over()
             stage.everywhere(FAST, "after")
             time.sleep(1.0)  # the producer goes on, too
+        assert stage.verdict() == []
+
+
+@pytest.mark.parametrize("takes_over", [False, True])
+def test_while_a_synchronous_standby_is_away_nothing_is_acknowledged(folder: Path, takes_over: bool) -> None:
+    """Whoever stops to wait for such a commit sees it at the primary, and the standby lacks it."""
+    with Pair(folder, synchronous=True) as serving:
+        serving.start_all()
+        serving.wait_until_shared()
+        stage = Stage(serving, "none")
+        for topic in (FAST, OBJECT):
+            stage.everywhere(topic, "before")
+        leaders = {topic: {i: n for n in serving.nodes for i in stage.led_by(n, topic)} for topic in (FAST, OBJECT)}
+        for stream in (DOWN, UP):
+            serving.proxies.spoil(REPLICATION, "timeout", stream, timeout=0)
+        time.sleep(1.0)
+        with ThreadPoolExecutor(len(leaders)) as threads:
+            for topic, told in leaders.items():
+                threads.submit(stage.send, told[0], topic, 0, "waits")
+            time.sleep(AWAY_S)
+            assert not [each for each in stage.acknowledged if each[2] == "waits"]
+            if takes_over:
+                serving.proxies.refuse(REPLICATION)
+                serving.fail_over()
+            else:
+                serving.proxies.heal(REPLICATION)
+        for topic in leaders:
+            stage.everywhere(topic, "after")
         assert stage.verdict() == []
 
 
