@@ -47,6 +47,8 @@ class S3:
             await _within(obstore.put_async(self._store, key, data, mode="create", use_multipart=False))
         except AlreadyExistsError as error:
             raise ObjectExistsError(key) from error
+        except FileNotFoundError as error:
+            raise _no_bucket(error) from error
 
     async def get(self, key: str, start: int, end: int) -> bytes:
         if start >= end:
@@ -54,17 +56,20 @@ class S3:
         try:
             return bytes(await _within(obstore.get_range_async(self._store, key, start=start, end=end)))
         except FileNotFoundError as error:
-            raise ObjectMissingError(key) from error
+            raise _missing(key, error) from error
 
     async def size(self, key: str) -> int:
         try:
             return int((await _within(obstore.head_async(self._store, key)))["size"])
         except FileNotFoundError as error:
-            raise ObjectMissingError(key) from error
+            raise _missing(key, error) from error
 
     async def delete(self, keys: Sequence[str]) -> None:
         if keys:
-            await _within(obstore.delete_async(self._store, list(keys)))
+            try:
+                await _within(obstore.delete_async(self._store, list(keys)))
+            except FileNotFoundError as error:
+                raise _no_bucket(error) from error
 
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[Sequence[Stored]]:
         # object_store's prefixes end with whole names of folders; S3's need not.
@@ -74,7 +79,18 @@ class S3:
                 part = await _within(anext(listing))
             except StopAsyncIteration:
                 return
+            except FileNotFoundError as error:
+                raise _no_bucket(error) from error
             yield [Stored(one["path"], one["size"], one["last_modified"]) for one in part]
+
+
+def _no_bucket(error: FileNotFoundError) -> StoreUnavailableError:
+    """A gateway says so of a bucket whose disk is away for a moment."""
+    return StoreUnavailableError(f"the bucket is not there: {str(error).splitlines()[0]}")
+
+
+def _missing(key: str, error: FileNotFoundError) -> Exception:
+    return _no_bucket(error) if "NoSuchBucket" in str(error) else ObjectMissingError(key)
 
 
 async def _within(call: Any) -> Any:

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
-from halfmoon.cluster.postgres.connecting import translated
+from halfmoon.cluster.postgres.connecting import Access, translated
 from halfmoon.cluster.postgres.logs import PostgresLogs
 
 
@@ -46,6 +46,40 @@ def test_a_task_that_was_cancelled_ends_though_its_transaction_could_not_be_undo
         assert task.cancelled()
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        asyncpg.InvalidPasswordError("password authentication failed"),
+        asyncpg.InvalidAuthorizationSpecificationError("no pg_hba.conf entry"),
+        asyncpg.InvalidCatalogNameError("database does not exist"),
+        asyncpg.InternalServerError("server login has been failing"),
+        OSError("the file of the password is away"),
+    ],
+)
+def test_a_login_that_is_refused_may_be_accepted_later(error: Exception) -> None:
+    async def call() -> None:
+        with translated():
+            raise error
+
+    with pytest.raises(DatabaseUnavailableError):
+        asyncio.run(call())
+
+
+def test_a_password_is_asked_for_at_each_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have been changed since."""
+    found: list[Any] = []
+
+    async def connect(dsn: str, **settings: Any) -> None:
+        found.append(settings["password"]())
+
+    monkeypatch.setattr(asyncpg, "connect", connect)
+    passwords = iter(["first", "second"])
+    access = Access("postgresql://u@h/d", lambda: next(passwords))
+    for _ in range(2):
+        asyncio.run(access.connect())
+    assert found == ["first", "second"]
 
 
 def test_a_limit_of_time_inside_is_an_error_of_the_database() -> None:

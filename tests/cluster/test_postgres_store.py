@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -81,6 +82,34 @@ def test_numbers_of_shards_that_cannot_be(dsn: str, kinds: tuple[int, int]) -> N
 
     with pytest.raises(StartError, match="shards"):
         asyncio.run(create(Access(dsn), "a-cluster", *kinds))
+
+
+def test_a_change_sees_the_one_it_has_waited_for_whatever_the_database_s_isolation_is(dsn: str) -> None:
+    from halfmoon.cluster.postgres.connecting import Access
+    from halfmoon.cluster.postgres.schema import create
+
+    asyncio.run(create(Access(dsn), "a-cluster", 1, 0))
+
+    async def isolate() -> None:
+        import asyncpg
+
+        connection = await asyncpg.connect(dsn)
+        name = await connection.fetchval("select current_database()")
+        await connection.execute(f"alter database {name} set default_transaction_isolation = 'repeatable read'")
+        await connection.close()
+
+    asyncio.run(isolate())
+    one, other = _open(dsn), _open(dsn)
+    one.begin(0)
+    with ThreadPoolExecutor(1) as thread:
+        begun = thread.submit(other.begin, 0)
+        with pytest.raises(TimeoutError):
+            begun.result(0.5)
+        assert one.commit([b"a"]) == 1
+        assert begun.result(10).version == 1
+    assert other.commit([b"b"]) == 2
+    one.close()
+    other.close()
 
 
 def test_tables_get_no_further_than_the_nodes_that_live_can_do_with(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:

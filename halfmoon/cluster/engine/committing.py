@@ -27,7 +27,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from halfmoon.cluster.engine import footer
-from halfmoon.cluster.engine.database import Commit, Commits, CondemnedError, DatabaseUnavailableError
+from halfmoon.cluster.engine.database import Commit, Commits, CondemnedError
 from halfmoon.cluster.engine.insisting import Pauses, insist, store_object
 from halfmoon.cluster.engine.objects import ObjectStore
 from halfmoon.cluster.engine.pieces import Head
@@ -339,7 +339,7 @@ async def _decide(
                     ended.committed(commit)
         except CondemnedError as error:
             condemned = error
-        except DatabaseUnavailableError as error:
+        except Exception as error:
             await pauses.wait("commit", error)
         left = ended.without(left)
         if not left:

@@ -1,5 +1,9 @@
 """Calls to the store and to the database that are made until they succeed: nobody can go on before it is certain what
-they have come to. Others are made some times (trying.py)."""
+they have come to. Others are made some times (trying.py).
+
+That holds whatever goes wrong, also where it is none of the errors that are expected: what has been written waits, and
+a shard that gave it up could not be written any more.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ async def insist(what: str, call: Callable[[], Awaitable[T]]) -> T:
     while True:
         try:
             return await call()
-        except DatabaseUnavailableError as error:
+        except Exception as error:
             await pauses.wait(what, error)
 
 
@@ -38,16 +42,20 @@ async def store_object(store: ObjectStore, key: str, data: bytes) -> None:
         try:
             await store.put(key, data)
             return
-        except ObjectExistsError:
-            if await _has(store, key, data):
+        except ObjectExistsError as error:
+            is_ours = await _is_ours(store, key, data)
+            if is_ours:
                 return
-            raise OSError(f"object {key} is there, and is another one") from None
-        except StoreUnavailableError as error:
+            if is_ours is not None:
+                raise OSError(f"object {key} is there, and is another one") from None
+            await pauses.wait("object_stored", error)  # S3 says the same of a conflict: the request is to be made again
+        except Exception as error:
             await pauses.wait("object_stored", error)
 
 
-async def _has(store: ObjectStore, key: str, data: bytes) -> bool:
-    """Whether what is there is what was sent, by an earlier try: it has the same length and the same footer."""
+async def _is_ours(store: ObjectStore, key: str, data: bytes) -> bool | None:
+    """Whether what is there is what was sent, by an earlier try: it has the same length and the same footer. None:
+    there is nothing."""
     pauses = Pauses()
     while True:
         try:
@@ -56,8 +64,8 @@ async def _has(store: ObjectStore, key: str, data: bytes) -> bool:
             begin = len(data) - footer.TRAILER_BYTES
             return await store.get(key, begin, len(data)) == data[begin:]
         except ObjectMissingError:
-            return False
-        except StoreUnavailableError as error:
+            return None
+        except Exception as error:
             await pauses.wait("object_read", error)
 
 
@@ -67,6 +75,9 @@ class Pauses:
 
     async def wait(self, what: str, error: Exception) -> None:
         """`what` has failed, or its outcome is unknown."""
-        log.info("event=tried_again what=%s again_s=%g error=%s", what, self._next_s, error)
+        if isinstance(error, (DatabaseUnavailableError, StoreUnavailableError, ObjectExistsError)):
+            log.info("event=tried_again what=%s again_s=%g error=%s", what, self._next_s, error)
+        else:
+            log.error("event=tried_again what=%s again_s=%g error=unexpected", what, self._next_s, exc_info=error)
         await asyncio.sleep(self._next_s)
         self._next_s = min(LAST_PAUSE_S, 2 * self._next_s)

@@ -53,6 +53,9 @@ class PostgresStore:
             except DatabaseUnavailableError as error:
                 await self._drop()
                 raise CatalogUnavailableError(str(error)) from error
+            except BaseException:
+                await self._drop()
+                raise
 
         return self._runner.run(run())
 

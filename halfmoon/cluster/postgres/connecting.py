@@ -7,7 +7,7 @@ that does not answer is given up after `CALL_S`, in which a lease is not over.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -24,6 +24,8 @@ POOL: Final = 4
 
 _SERVER_SETTINGS: Final = {
     "application_name": "halfmoon",
+    # The catalog's changes are read once the one before has let go: in a snapshot of before they would be missed.
+    "default_transaction_isolation": "read committed",
     "statement_timeout": str(int(CALL_S * 1000)),
     "lock_timeout": str(int(CALL_S * 1000)),
     "idle_in_transaction_session_timeout": "2000",
@@ -34,16 +36,18 @@ _SERVER_SETTINGS: Final = {
     "tcp_user_timeout": "3000",
 }
 
-_PASSING: Final = ("08", "25", "40", "53", "55", "57", "58")
-"""Classes of SQLSTATE that say nothing about the statement itself: connections, a server that became read-only,
-deadlocks, no resources, locks, a shutdown, its system."""
+_PASSING: Final = ("08", "25", "28", "3D", "40", "53", "55", "57", "58", "XX")
+"""Classes of SQLSTATE that say nothing about the statement itself: connections, a server that became read-only, logins
+(a password is being changed, a standby does not know the clients yet), no such database, deadlocks, no resources,
+locks, a shutdown, its system, internal errors (and what poolers say of themselves)."""
 
 
 class Access:
     """How to connect. `dsn` as of libpq: `postgresql://user@host1,host2/name`; more hosts are a primary and those that
     may become it."""
 
-    def __init__(self, dsn: str, password: str | None = None, ssl: Any = None) -> None:
+    def __init__(self, dsn: str, password: str | Callable[[], str] | None = None, ssl: Any = None) -> None:
+        """`password`: a function is asked at each connect; it raises OSError."""
         self._dsn = dsn
         self._more: dict[str, Any] = {"timeout": CALL_S, "command_timeout": CALL_S, "server_settings": _SERVER_SETTINGS}
         if password is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -109,7 +110,9 @@ def database_access(settings: ClusterSettings) -> Access:
             raise StartError(f"$.cluster.database_ca: {settings.database_ca}: {error}") from error
     password = None
     if settings.database_password is not None:
-        password = _secret("database_password", settings.database_password)
+        _secret("database_password", settings.database_password)
+        # A later connection takes what is there then: a password can be changed while the node runs.
+        password = partial(_content, settings.database_password)
     return Access(settings.database, password, secure)
 
 
@@ -141,9 +144,17 @@ def object_store(settings: ClusterSettings) -> ObjectStore:
 def _secret(setting: str, path: str) -> str:
     """Raises StartError."""
     try:
-        return Path(path).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
+        return _content(path)
+    except OSError as error:
         raise StartError(f"$.cluster.{setting}: {path}: {error}") from error
+
+
+def _content(path: str) -> str:
+    """Raises OSError."""
+    try:
+        return Path(path).read_text().strip()
+    except UnicodeDecodeError as error:
+        raise OSError(str(error)) from None
 
 
 def _lacks(error: ImportError) -> StartError:

@@ -15,6 +15,7 @@ from halfmoon.cluster.engine import committing, footer
 from halfmoon.cluster.engine.backing import Backing
 from halfmoon.cluster.engine.committing import ObjectCommitter, RowCommitter, Taken
 from halfmoon.cluster.engine.database import Commit, CondemnedError, Contents, DatabaseUnavailableError
+from halfmoon.cluster.engine.objects import ObjectExistsError
 from halfmoon.cluster.engine.pieces import IN_DATABASE, BrokenLogError, Durability, Head, Piece, check_whole
 from halfmoon.core.crc import crc32c
 from halfmoon.errors import LeaseLostError
@@ -316,6 +317,51 @@ def test_what_a_synchronous_standby_lacks_is_not_acknowledged(
         assert logs[0].acknowledged
 
     run(1, play, kind)
+
+
+@pytest.mark.parametrize("kind", list(Durability))
+def test_an_error_that_nobody_expects_holds_commits_up_and_loses_no_shard(
+    kind: Durability, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A shard that gives up what it has written could not be written any more."""
+
+    async def play(world: World) -> None:
+        logs = await world.node()
+        world.unsure_database._error = world.unsure_store._error = RuntimeError
+        world.unsure_database.down = world.unsure_store.down = True
+        logs[0].append(10)
+        await asyncio.sleep(5)
+        assert not logs[0].acknowledged
+        world.unsure_database.down = world.unsure_store.down = False
+        await asyncio.sleep(5)
+        assert logs[0].acknowledged
+        assert logs[0].error is None
+
+    run(1, play, kind)
+    assert "RuntimeError" in caplog.text
+
+
+def test_an_object_that_is_there_and_then_is_not_is_stored_again() -> None:
+    """S3 answers 409 where another request was in the way, too."""
+
+    async def play(world: World) -> None:
+        logs = await world.node()
+        put, conflicts = world.store.put, 3
+
+        async def conflicting(key: str, data: bytes) -> None:
+            nonlocal conflicts
+            conflicts -= 1
+            if conflicts >= 0:
+                raise ObjectExistsError(key)
+            await put(key, data)
+
+        world.store.put = conflicting  # type: ignore[method-assign]
+        logs[0].append(10)
+        await asyncio.sleep(5)
+        assert logs[0].acknowledged
+        assert logs[0].error is None
+
+    run(1, play, Durability.OBJECT)
 
 
 class WithoutEpoch(MemoryDatabase):

@@ -122,6 +122,23 @@ def test_a_server_that_is_not_there_is_unavailable() -> None:
     asyncio.run(play())
 
 
+def test_a_bucket_that_is_not_there_is_unavailable_and_no_object_is_missing() -> None:
+    """A gateway says so where its disk is away for a moment."""
+    server = object_store()
+    from halfmoon.cluster.checks import is_well
+    from halfmoon.cluster.checks.store import try_store
+    from halfmoon.cluster.s3 import S3
+
+    async def play() -> None:
+        store = S3.open("s3://no-such-bucket/p", server.settings)
+        for call in (store.put("o/1", b"x"), store.get("o/1", 0, 1), store.delete(["o/1"]), listed(store, "o/")):
+            with pytest.raises(StoreUnavailableError, match=r"(?i)bucket"):
+                await call
+        assert not is_well(await try_store(store, "o"))
+
+    asyncio.run(play())
+
+
 def test_a_wrong_password_is_unavailable_too_and_said() -> None:
     from halfmoon.cluster.s3 import S3
 
