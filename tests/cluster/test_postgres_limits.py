@@ -11,8 +11,9 @@ import pytest
 
 pytest.importorskip("asyncpg", reason="asyncpg is not installed: pip install 'halfmoon[cluster]'")
 
-from halfmoon.cluster.engine.database import DatabaseUnavailableError
-from halfmoon.cluster.postgres import connecting, logs
+from halfmoon.cluster.engine.database import Commit, DatabaseUnavailableError
+from halfmoon.cluster.engine.pieces import Piece
+from halfmoon.cluster.postgres import connecting, logs, statements
 
 
 class Mute:
@@ -26,7 +27,7 @@ class Mute:
     async def transaction(self, isolation: str) -> AsyncIterator[Any]:
         yield self
 
-    async def fetch(self, *_: object) -> Any:
+    async def fetch(self, *_: object, **__: object) -> Any:
         await asyncio.get_running_loop().create_future()
 
     fetchrow = fetch
@@ -45,3 +46,42 @@ def test_a_call_that_the_driver_never_ends_is_given_up(monkeypatch: pytest.Monke
                 await database.contents(0)
 
     asyncio.run(story())
+
+
+class Noting:
+    """A pool, its connections and their transactions, which note what is asked, and for how long it may take."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, float | None]] = []
+
+    @asynccontextmanager
+    async def acquire(self, timeout: float) -> AsyncIterator[Any]:
+        yield self
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        self.asked.append(("begin", None))
+        yield self
+        self.asked.append(("commit", None))
+
+    async def execute(self, statement: str) -> None:
+        self.asked.append((statement, None))
+
+    async def fetch(self, statement: str, *_: object, timeout: float | None = None) -> list[Any]:
+        self.asked.append((statement, timeout))
+        return []
+
+
+@pytest.mark.parametrize(("size", "limit_s"), [(100, 3.0), (4 << 20, 7.0), (32 << 20, 35.0)])
+def test_a_commit_has_the_longer_the_more_it_is(size: int, limit_s: float) -> None:
+    """One that is given up too early is made again for ever: it does not get smaller."""
+    pool = Noting()
+    database = logs.PostgresLogs(None, pool)  # type: ignore[arg-type]
+    commit = Commit(0, 1, (Piece(0, size, 0, 0),))
+    asyncio.run(database.commit_rows([commit], [[bytes(size)]]))
+    (found,) = [asked for asked in pool.asked if asked[0] == statements.COMMIT_ROWS]
+    assert found[1] == pytest.approx(limit_s, abs=0.01)
+    if size > logs.LARGE_BYTES:  # the server has limits, too
+        begin, limits, _, commit_ = (asked[0] for asked in pool.asked)
+        assert (begin, commit_) == ("begin", "commit")
+        assert limits == "set local statement_timeout = 35000; set local idle_in_transaction_session_timeout = 0"

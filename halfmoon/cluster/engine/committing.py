@@ -40,8 +40,8 @@ ROW_STATEMENTS: Final = 2
 OBJECTS: Final = 4
 """So many are on their way at once."""
 ROWS_BYTES = 8 << 20
-"""About the most that a statement commits. What has come together while nothing could be committed may be more than can
-be sent in the time that a call has; then it would be tried for ever."""
+"""About the most that a statement commits: the shards in it wait for all of it. What is larger, as one batch may be,
+has a statement of its own."""
 OBJECT_MOST_BYTES = 32 << 20
 """Of an object."""
 
@@ -146,6 +146,14 @@ class RowCommitter:
             self._hurried = self._held
             if len(self._tasks) < ROW_STATEMENTS:
                 asyncio.get_running_loop().call_soon(self._begin)
+        large = [one for one in found if _size(one) > ROWS_BYTES]
+        for one in large:
+            _run(self._commit_taken([one], ended), ended, self._tasks, self._begin)
+        if len(found) > len(large):
+            await self._commit_taken([one for one in found if one not in large], ended)
+
+    async def _commit_taken(self, found: Sequence[Taken], ended: _Ended) -> None:
+        """One statement."""
         taken = {one.commit.shard: one for one in found}
 
         async def apply(commits: Sequence[Commit]) -> set[int]:
@@ -317,8 +325,12 @@ def _take(ended: _Ended, most_bytes: int) -> tuple[list[Taken], dict[int, Source
         taken = source.take()
         if taken is not None:
             found.append(taken)
-            size += taken.commit.end - taken.commit.start
+            size += _size(taken)
     return sorted(found, key=lambda one: one.commit.shard), rest
+
+
+def _size(taken: Taken) -> int:
+    return taken.commit.end - taken.commit.start
 
 
 async def _decide(

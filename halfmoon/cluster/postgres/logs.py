@@ -31,6 +31,11 @@ LEASE_S: Final = 3.0
 SESSION_S: Final = 1.0
 """A session that does not answer for so long is given up: the lease is to be renewed meanwhile."""
 
+SENT_BYTES_S: Final = 1 << 20
+"""A statement has a second more for so many bytes: one that ended too early would be sent again, for ever."""
+LARGE_BYTES: Final = 8 << 20
+"""A statement with more takes the server longer than it has by default."""
+
 
 class PostgresLogs:
     def __init__(self, access: Access, pool: asyncpg.Pool) -> None:
@@ -43,10 +48,16 @@ class PostgresLogs:
     async def open(cls, access: Access) -> PostgresLogs:
         return cls(access, await access.pool())
 
-    async def _fetch(self, statement: str, *arguments: object) -> list[Any]:
+    async def _fetch(self, statement: str, *arguments: object, size: int = 0) -> list[Any]:
+        """`size`: so many bytes are sent, which may take a while."""
+        more_s = size / SENT_BYTES_S
         with translated():
-            async with asyncio.timeout(LIMIT_S), self._pool.acquire(timeout=CALL_S) as connection:
-                return list(await connection.fetch(statement, *arguments))
+            async with asyncio.timeout(LIMIT_S + more_s), self._pool.acquire(timeout=CALL_S) as connection:
+                if size <= LARGE_BYTES:
+                    return list(await connection.fetch(statement, *arguments, timeout=CALL_S + more_s))
+                async with connection.transaction():
+                    await connection.execute(statements.TAKE_LONG.format(ms=int((CALL_S + more_s) * 1000)))
+                    return list(await connection.fetch(statement, *arguments, timeout=CALL_S + more_s))
 
     # -- logs ------------------------------------------------------------------------------------------------------
 
@@ -62,7 +73,8 @@ class PostgresLogs:
             for commit, datas in zip(commits, frames, strict=True)
             for piece, data in zip(commit.pieces, datas, strict=True)
         ]
-        found = await self._fetch(statements.COMMIT_ROWS, *_moves(commits), *_columns(rows))
+        size = sum(len(row[5]) for row in rows)
+        found = await self._fetch(statements.COMMIT_ROWS, *_moves(commits), *_columns(rows), size=size)
         return {row[0] for row in found}
 
     async def commit_object(self, key: str, size: int, commits: Sequence[Commit]) -> set[int]:

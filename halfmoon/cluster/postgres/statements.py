@@ -15,6 +15,9 @@ update shard set end_position = end_position where shard = any($1::int[]) return
 """A commit that waits for a synchronous standby, and whose client stops waiting, is ended by the server: all see it
 from then on, and the standby may lack it. A later commit whose end is told has waited for all of before."""
 
+TAKE_LONG: Final = "set local statement_timeout = {ms}; set local idle_in_transaction_session_timeout = 0"
+"""The latter counts while a statement is on its way to the server."""
+
 _MOVE: Final = """
 with wanted as (
     select * from unnest($1::int[], $2::bigint[], $3::bigint[], $4::bigint[]) as w(shard, epoch, start, stop)

@@ -364,6 +364,36 @@ def test_an_object_that_is_there_and_then_is_not_is_stored_again() -> None:
     run(1, play, Durability.OBJECT)
 
 
+class Narrow(MemoryDatabase):
+    """A thousand bytes a second get there."""
+
+    async def commit_rows(self, commits: Sequence[Commit], frames: Sequence[Sequence[bytes]]) -> set[int]:
+        await asyncio.sleep(sum(len(data) for datas in frames for data in datas) / 1_000)
+        return await super().commit_rows(commits, frames)
+
+
+def test_a_batch_that_takes_long_holds_up_its_shard_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.MemoryDatabase", Narrow)
+    monkeypatch.setattr(committing, "ROWS_BYTES", 5_000)
+
+    async def play(world: World) -> None:
+        logs = await world.node()
+        logs[1].append(10)
+        logs[0].append(20_000)
+        logs[2].append(10)
+        await asyncio.sleep(1)
+        assert logs[1].acknowledged
+        assert logs[2].acknowledged
+        assert not logs[0].acknowledged
+        logs[1].append(10)
+        await asyncio.sleep(1)
+        assert len(logs[1].acknowledged) == 2
+        await asyncio.sleep(25)
+        assert logs[0].acknowledged
+
+    run(1, play, Durability.FAST)
+
+
 class WithoutEpoch(MemoryDatabase):
     def _moves(self, commit: Commit) -> bool:
         return self.shards[commit.shard].head.end == commit.start
