@@ -123,7 +123,7 @@ def test_a_database_whose_commits_are_not_durable_is_found() -> None:
     assert failed(found) == {"commits are durable"}
     assert "fsync is off" in found["commits are durable"].said
     assert found["failover"].verdict is Verdict.WARNING
-    assert len(found) == 10
+    assert len(found) == 9
     assert of_database(dsn).keys() == found.keys()  # nothing is left
 
 

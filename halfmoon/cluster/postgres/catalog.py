@@ -1,7 +1,7 @@
 """The catalog in PostgreSQL, as cluster/store.CatalogStore says it.
 
-Whoever changes it holds the cluster's row meanwhile. Others hear of a change by NOTIFY, and by asking: a notification
-may get lost with its connection.
+Whoever changes it holds the cluster's row meanwhile. Others hear of a change from the node that has made it, and by
+asking.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from halfmoon.errors import StartError
 
 T = TypeVar("T")
 
-CHANNEL: Final = "halfmoon_catalog"
 _HOLD: Final = "select from cluster for update"
 _CHANGE_NOTHING: Final = "update cluster set shards = shards"
 _LAST: Final = """
@@ -103,7 +102,6 @@ class PostgresStore:
             connection = self._holding()
             version = int(await connection.fetchval(_LAST)) + 1
             await connection.execute("insert into change (version, records, crc) values ($1, $2, $3)", version, *row)
-            await connection.execute(f"notify {CHANNEL}, '{version}'")
             held, self._held = self._held, None
             await held.commit()
             return version
