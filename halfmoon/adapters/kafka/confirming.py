@@ -7,6 +7,7 @@ So these answers wait for a look at the database that was begun after the reques
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from halfmoon.adapters.kafka.guards import Handler
@@ -15,21 +16,32 @@ from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.kafka.shards import Confirm, when_all
 from halfmoon.adapters.kafka.slicing import settled
 
-CONFIRMED: Final = frozenset((2, 9, 23, 65, 78, 90))
-"""ListOffsets, OffsetFetch, OffsetForLeaderEpoch, DescribeTransactions, ShareFetch, DescribeShareGroupOffsets. What
-changes something is certain by its commit."""
+CONFIRMED: Final = frozenset((2, 9, 23, 65, 90))
+"""ListOffsets, OffsetFetch, OffsetForLeaderEpoch, DescribeTransactions, DescribeShareGroupOffsets. Fetch and
+ShareFetch, which may wait for long, ask when they know what they answer. What is written is certain by its commit."""
 
 
 def confirmed(confirm: Confirm, handler: Handler) -> Handler:
     def handle(ctx: Context, request: Any) -> Slices[object]:
-        certain = Deferred()
-        confirm(certain.complete)
+        certain = look(confirm)
         answer = yield from settled(handler(ctx, request))
-        return when_all((certain, answer), _joined)
+        return when_certain([certain], answer)
 
     return handle
 
 
-def _joined(found: list[Any]) -> object:
-    certain, answer = found
-    return answer if certain else Close("another node may have what was asked about")
+def look(confirm: Confirm) -> Deferred:
+    """Of a bool."""
+    certain = Deferred()
+    confirm(certain.complete)
+    return certain
+
+
+def when_certain(looks: Sequence[Deferred], answer: object) -> object:
+    """The answer, which may come later, once all looks have said that it is this node's to give."""
+
+    def joined(found: list[Any]) -> object:
+        *certain, last = found
+        return last if all(certain) else Close("another node may have what was asked about")
+
+    return when_all((*looks, answer), joined)

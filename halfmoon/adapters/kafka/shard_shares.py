@@ -50,6 +50,7 @@ class ShardLedgers:
 
     def __init__(self, homes: Homes) -> None:
         self._homes = homes
+        self.confirm = homes.confirm
 
     def of(self, partition: Partition) -> Ledger:
         home = self._homes.home_of(partition.topic, partition.index)

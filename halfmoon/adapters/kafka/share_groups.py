@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -10,13 +10,16 @@ from halfmoon.adapters.kafka.current_leader import CurrentLeader, current_leader
 from halfmoon.adapters.kafka.errors import TOPIC_AUTHORIZATION_FAILED, code, code_of
 from halfmoon.adapters.kafka.lookup import check_owner, partition_of
 from halfmoon.adapters.kafka.registry import Context
+from halfmoon.adapters.kafka.shards import Confirm
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.steps import Pauses
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.services.common.leaving_out import LeavingOut
 from halfmoon.services.share.delivery import ShareDelivery
 from halfmoon.services.share.options import Options
 from halfmoon.services.share.parts import Part
+from halfmoon.services.share.reading import Found
 from halfmoon.services.share.service import ShareService
 from halfmoon.services.share.sessions import Key
 from halfmoon.services.share.share_partition import READ_AT_ONCE, RENEW, Acknowledgement, Stretch, stretches_of
@@ -49,6 +52,9 @@ class Ledger(NamedTuple):
 class Ledgers(Protocol):
     """Those of all partitions that a session may be about."""
 
+    confirm: Confirm | None
+    """As of shards.Homes."""
+
     def of(self, partition: Partition) -> Ledger:
         """Of a partition that this node owns."""
         ...
@@ -60,6 +66,8 @@ class Ledgers(Protocol):
 
 class OneLedger:
     """This broker has one log."""
+
+    confirm: Confirm | None = None
 
     def __init__(self, core: Core, shares: ShareService) -> None:
         self._ledger = Ledger(core, shares.delivery)
@@ -94,6 +102,23 @@ def leaders_of(ctx: Context, keys: Iterable[Key]) -> dict[Key, CurrentLeader]:
     """Who leads these partitions, which other nodes own."""
     found = {key: current_leader(ctx, ctx.core.catalog.topic_by_id(key[0]), key[1]) for key in keys}
     return {key: leader for key, leader in found.items() if leader is not None}
+
+
+def hand_out(ctx: Context, given: Mapping[Key, Found]) -> None:
+    """What a member is told to have acquired leaves now, without what readers are not to get: that it acknowledges as a
+    gap, as what compaction has removed."""
+    leaving_out = ctx.services.find(LeavingOut)
+    catalog = ctx.core.catalog
+    for (topic_id, index), found in given.items():
+        topic = catalog.topic_by_id(topic_id)
+        if topic is None:
+            continue
+        if leaving_out is not None:
+            found.slices = leaving_out.batches(topic.name, found.slices)
+        if found.size:
+            catalog.traffic.sent(topic, found.size)
+            for told in ctx.core.on_fetched:
+                told(topic.name, index, found.size)
 
 
 class Acknowledging:

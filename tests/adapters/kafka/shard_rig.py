@@ -38,6 +38,7 @@ from tests.adapters.rig import FakeLoop
 from tests.core.bench import VirtualClock, sync
 
 if TYPE_CHECKING:
+    from halfmoon.adapters.kafka.shards import Confirm
     from halfmoon.adapters.tcp.core import Core
 
 SHARDS = 4
@@ -59,9 +60,13 @@ def name_in(shard: int, prefix: str = "g") -> str:
 
 class ShardRig:
     def __init__(
-        self, process: int = 0, clock: VirtualClock | None = None, more: Mapping[str, Any] | None = None
+        self,
+        process: int = 0,
+        clock: VirtualClock | None = None,
+        more: Mapping[str, Any] | None = None,
+        confirm: Confirm | None = None,
     ) -> None:
-        """`process` 1: the other one. `more`: sections of broker.yaml."""
+        """`process` 1: the other one. `more`: sections of broker.yaml. `confirm`: of Homes."""
         self.process = process
         self.here = HERE if process == 0 else THERE
         self.me = (ME, OTHER)[process]
@@ -100,6 +105,7 @@ class ShardRig:
             lambda work, told: self.administer(work, told),
             self,
             EVERYWHERE,
+            confirm,
         )
         core: Core = self.front
         self.server = Server(core, self.nodes[first].services, settings, self.loop, homes=self.homes)  # type: ignore[arg-type]

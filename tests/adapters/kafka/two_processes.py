@@ -11,6 +11,7 @@ from kafka_rig import RigClient
 from shard_rig import HERE, SHARDS, THERE, ShardRig
 
 from halfmoon.adapters.kafka.shard_asking import AllShards
+from halfmoon.adapters.kafka.shards import Confirm
 from halfmoon.adapters.kafka.shown import ShownEntries
 from halfmoon.adapters.tcp.access import Rights
 from halfmoon.cluster.asking import Answers, Told
@@ -78,11 +79,11 @@ def at_once(work: Callable[[], object], then: Callable[[object, BaseException | 
 
 
 class TwoProcesses:
-    def __init__(self, **more: Any) -> None:
-        """`more`: sections of broker.yaml."""
+    def __init__(self, confirm: Confirm | None = None, **more: Any) -> None:
+        """`confirm`: of Homes, of both. `more`: sections of broker.yaml."""
         self.clock = VirtualClock()
         self.questions = Questions()
-        self.rigs = [ShardRig(process, self.clock, more) for process in (0, 1)]
+        self.rigs = [ShardRig(process, self.clock, more, confirm) for process in (0, 1)]
         self.nodes: dict[int, Node] = {}
         self.rights: Callable[[str, str], Rights | None] = lambda principal, host: None
         """What clients may do, of whom the other process asks."""

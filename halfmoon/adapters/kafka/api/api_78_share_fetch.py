@@ -20,12 +20,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from halfmoon.adapters.kafka.confirming import look, when_certain
 from halfmoon.adapters.kafka.errors import code, code_of
 from halfmoon.adapters.kafka.lookup import check_owner
 from halfmoon.adapters.kafka.protocol import Slices, decode_request_slices
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
+from halfmoon.adapters.kafka.shards import pass_on
 from halfmoon.adapters.kafka.share_codec import Buffer, SharedPart, encode
 from halfmoon.adapters.kafka.share_groups import (
     NOT_LEADER,
@@ -34,6 +37,7 @@ from halfmoon.adapters.kafka.share_groups import (
     OneLedger,
     Outcome,
     find,
+    hand_out,
     has_acknowledgements,
     id_of,
     leaders_of,
@@ -41,7 +45,6 @@ from halfmoon.adapters.kafka.share_groups import (
 )
 from halfmoon.core.hold import Held
 from halfmoon.errors import BrokerError, Fault
-from halfmoon.services.common.leaving_out import LeavingOut
 from halfmoon.services.share.reading import Found, Loading
 from halfmoon.services.share.service import ShareService
 from halfmoon.services.share.sessions import FIRST_EPOCH, LAST_EPOCH, Key, ShareSession
@@ -89,7 +92,8 @@ class Load(NamedTuple):
     """Something to be done in a thread for one partition; `then` is handed what `work` returns, and may raise
     BrokerError."""
 
-    key: Key
+    partition: Partition
+    delivery: ShareDelivery
     size: int
     work: Callable[[], Any]
     then: Callable[[Any], None]
@@ -110,6 +114,7 @@ class Call:
         core = ctx.core
         self._shares = shares = ctx.services.get(ShareService)
         self._ledgers = ledgers
+        self._looks: list[Deferred] = []
         self._options = shares.options(self._group)
         self._wanted = max(0, request.max_records) if request.max_bytes > 0 else 0
         self._deadline_ms = core.clock.mono_ms() + max(0, request.max_wait_ms)
@@ -202,7 +207,7 @@ class Call:
                 check_owner(self._ctx.core, partition)
                 part = self._delivery(partition).begin(self._group, partition, self._options)
                 if callable(part):
-                    self._begin_in_thread(key, partition, part)
+                    self._begin_in_thread(partition, part)
                 else:
                     self._parts.append(part)
             except BrokerError as error:
@@ -250,15 +255,17 @@ class Call:
 
     # -- what takes a thread ---------------------------------------------------------------------------------------
 
-    def _begin_in_thread(self, key: Key, partition: Partition, find_offset: Callable[[], int]) -> None:
-        def then(offset: int) -> None:
-            self._delivery(partition).begin_at(self._group, partition, offset)
+    def _begin_in_thread(self, partition: Partition, find_offset: Callable[[], int]) -> None:
+        delivery = self._delivery(partition)
 
-        self._loads.append(Load(key, 0, find_offset, then, _nothing))
+        def then(offset: int) -> None:
+            delivery.begin_at(self._group, partition, offset)
+
+        self._loads.append(Load(partition, delivery, 0, find_offset, then, _nothing))
 
     def _acquire_after(self, part: Part, loading: Loading) -> None:
-        key = _key(part.place.partition)
-        delivery = self._delivery(part.place.partition)
+        partition = part.place.partition
+        delivery = self._delivery(partition)
 
         def then(slices: Any) -> None:
             if self._shares.sessions.get(self._group, self._member) is not self._session:
@@ -267,11 +274,13 @@ class Call:
             left = self._wanted - sum(found.records for found in self._found.values())
             found = delivery.loaded(part, self._member, loading, slices, self._demand(left), self._options)
             if found.acquired:
-                self._found[key] = found
+                self._found[_key(partition)] = found
 
-        self._loads.append(Load(key, loading.size, loading.load, then, lambda: delivery.not_loaded(part)))
+        failed = partial(delivery.not_loaded, part)
+        self._loads.append(Load(partition, delivery, loading.size, loading.load, then, failed))
 
     def _load(self) -> None:
+        self._look()
         loads, self._loads = self._loads, []
         results: list[tuple[Any, Outcome | None]] = []
 
@@ -289,14 +298,17 @@ class Call:
             for at, load in enumerate(loads):
                 unknown = Outcome(code(Fault.KAFKA_STORAGE_ERROR), str(error))
                 found, refusal = results[at] if at < len(results) else (None, unknown)
+                key = _key(load.partition)
+                if self._delivery(load.partition) is not load.delivery:  # the shard is another's now, or was meanwhile
+                    refusal = Outcome(NOT_LEADER, None)
                 if refusal is None:
                     try:
                         load.then(found)
                     except BrokerError as refused:
-                        self._refused[load.key] = Outcome.of(refused)
+                        self._refused[key] = Outcome.of(refused)
                 else:
                     load.failed()
-                    self._refused[load.key] = refusal
+                    self._refused[key] = refusal
             if self._has_answer or self._is_over():
                 self._answer()
             else:
@@ -338,37 +350,25 @@ class Call:
 
     # -- the answer ------------------------------------------------------------------------------------------------
 
+    def _look(self) -> None:
+        """Whether what it tells of so far is this node's. Later on a shard may be known to be another's: then nobody is
+        asked about it any more."""
+        confirm = self._ledgers.confirm
+        if confirm is not None and (self._outcomes.outcomes or any(found.acquired for found in self._found.values())):
+            self._looks.append(look(confirm))
+
     def _answer(self) -> None:
+        self._look()
         if self._outcomes.waits:
-            self._outcomes.when_durable(lambda: self.deferred.complete(self._encoded()))
+            self._outcomes.when_durable(self._durable)
         else:
-            self.deferred.complete(self._encoded())
+            self._durable()
 
-    def _tell_observers(self) -> None:
-        for (topic_id, index), found in self._found.items():
-            topic = self._ctx.core.catalog.topic_by_id(topic_id)
-            if topic is not None and found.size:
-                for told in self._ctx.core.on_fetched:
-                    told(topic.name, index, found.size)
-
-    def _leave_out(self, leaving_out: LeavingOut) -> None:
-        """What a member has acquired and does not get it acknowledges as a gap, as what compaction has removed."""
-        for (topic_id, _), found in self._found.items():
-            topic = self._ctx.core.catalog.topic_by_id(topic_id)
-            if topic is not None:
-                found.slices = leaving_out.batches(topic.name, found.slices)
+    def _durable(self) -> None:
+        pass_on(when_certain(self._looks, self._encoded()), self.deferred)
 
     def _encoded(self) -> list[Buffer]:
-        leaving_out = self._ctx.services.find(LeavingOut)
-        if leaving_out is not None:
-            self._leave_out(leaving_out)
-        if self._ctx.core.on_fetched:
-            self._tell_observers()
-        catalog = self._ctx.core.catalog
-        for (topic_id, _), given in self._found.items():
-            topic = catalog.topic_by_id(topic_id)
-            if topic is not None and given.size:
-                catalog.traffic.sent(topic, given.size)
+        hand_out(self._ctx, self._found)
         keys = dict.fromkeys((*self._outcomes.outcomes, *self._found, *self._refused))
         if self._request.share_session_epoch == FIRST_EPOCH:
             keys |= dict.fromkeys(self._session.parts)
