@@ -236,6 +236,11 @@ class CommitProgress(Question, frozen=True, tag="rmq-commit"):
     """(topic number, partition, offset)"""
     reset: bool
     """An operator has set it."""
+    shard: int = -1
+    """Who asks, …"""
+    epoch: int = -1
+    """… and in which epoch it is open there. What is older than the shard's epoch is refused with FENCED_LEADER_EPOCH:
+    another node has the shard, and newer progress. −1: of a node of the last version."""
 
 
 class ReadProgress(Question, frozen=True, tag="rmq-read"):

@@ -124,7 +124,7 @@ class Node:
 
     def stop(self) -> None:
         self._stopped = True
-        self.progress.write()
+        self.progress.stop()
 
     def _sweep(self) -> None:
         if self._stopped:

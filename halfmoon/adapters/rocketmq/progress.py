@@ -38,6 +38,10 @@ class AnyProgress(Protocol):
         """Write down what was noted: of one group, or of all."""
         ...
 
+    def stop(self) -> None:
+        """Write it down for the last time."""
+        ...
+
     def commit(self, group: str, told: Told) -> None:
         """The same, for who waits until it is durable."""
         ...
@@ -86,6 +90,9 @@ class Progress:
                 self.write_or_refuse(each)
             except BrokerError as error:
                 log.error("event=offsets_not_written group=%s error=%s", each, error)
+
+    def stop(self) -> None:
+        self.write()
 
     def write_or_refuse(self, group: str) -> None:
         """The same, for who waits for it. Raises BrokerError."""

@@ -4,7 +4,7 @@ RocketMQ's brokers each keep what consumers have committed of their own queues. 
 coordinator, so that Kafka's tools see its progress, a member of the other protocol goes on where the last one was, and
 a name cannot be two groups. What is noted here goes there once a second and whenever somebody waits for it, as it goes
 into the log where one process is all there is. What has not arrived is sent again; what is lost in a crash of this
-process is consumed again.
+process is consumed again. What a node sends of a shard that another one has by now is refused.
 
 Of a group one message is under way at a time, so that an older one that is sent again does not take its progress back.
 """
@@ -48,19 +48,26 @@ class ShardProgress:
         self._later = later
         self._groups: dict[str, _Group] = {}
         self._is_due = False
+        self._is_stopped = False
 
     def note(self, group: str, partition: Partition, offset: int) -> None:
         self._groups.setdefault(group, _Group()).noted[partition] = offset
         self._arm()
 
+    def stop(self) -> None:
+        """The shard is closed here. What does not arrive now another node may have newer: it is not sent again."""
+        self.write()
+        self._is_stopped = True
+
     def _arm(self) -> None:
-        if not self._is_due:
+        if not (self._is_due or self._is_stopped):
             self._is_due = True
             self._later(WRITE_EVERY_S, self._due)
 
     def _due(self) -> None:
         self._is_due = False
-        self.write()
+        if not self._is_stopped:
+            self.write()
 
     def write(self, group: str | None = None) -> None:
         for each in [group] if group is not None else list(self._groups):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from halfmoon.adapters.rocketmq.coordinating import Coordinating
@@ -26,14 +27,21 @@ from halfmoon.cluster.messages import (
     ReadProgress,
 )
 from halfmoon.core.kernel import Kernel
-from halfmoon.errors import BrokerError
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.server.workers.answering import once_durable
 
 
-def rocketmq_answers(kernel: Kernel, coordinating: Coordinating) -> Answers:
-    """By the type of the question."""
+def rocketmq_answers(kernel: Kernel, coordinating: Coordinating, epochs: Mapping[int, int]) -> Answers:
+    """By the type of the question. `epochs`: by shard, as the shared catalog has them."""
+    newest_of: dict[int, int] = {}
+    """Those in which shards have committed: the catalog may be behind."""
 
     def commit(question: CommitProgress) -> tuple[object, int]:
+        shard, epoch = question.shard, question.epoch
+        if shard >= 0:
+            newest = newest_of[shard] = max(epoch, epochs.get(shard, -1), newest_of.get(shard, -1))
+            if epoch < newest:
+                raise BrokerError(Fault.FENCED_LEADER_EPOCH, f"shard {shard} is another node's by now")
         return Done(), coordinating.commit(question.group, question.offsets, reset=question.reset)
 
     def read(question: ReadProgress) -> tuple[object, int]:

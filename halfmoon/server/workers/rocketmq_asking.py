@@ -47,9 +47,10 @@ Timer = Callable[[float, Callable[[], None]], object]
 class RocketmqGroups:
     """See adapters/rocketmq/shards.Coordinators."""
 
-    def __init__(self, number: int, layout: Layout, asking: Asking) -> None:
-        """`number`: of the shard that asks."""
+    def __init__(self, number: int, epoch: int, layout: Layout, asking: Asking) -> None:
+        """`number`: of the shard that asks. `epoch`: in which it is open here."""
         self._number = number
+        self._epoch = epoch
         self._layout = layout
         self._asking = asking
 
@@ -59,7 +60,8 @@ class RocketmqGroups:
     def commit(
         self, group: str, offsets: Offsets, told: Callable[[BrokerError | None], None], *, reset: bool = False
     ) -> None:
-        self._ask(group, CommitProgress(group, _rows(offsets), reset), lambda answer: told(_done(answer)))
+        question = CommitProgress(group, _rows(offsets), reset, self._number, self._epoch)
+        self._ask(group, question, lambda answer: told(_done(answer)))
 
     def committed(
         self, group: str, places: Sequence[Place] | None, told: Callable[[Offsets | BrokerError], None]

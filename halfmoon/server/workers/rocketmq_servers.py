@@ -65,7 +65,7 @@ class RocketmqServers:
         """A shard of this process, of which the first stays."""
         shards, place, listener, asking = self._shards.shared, self._place, self._listener, self._asking
         node = self._shards.nodes[shard]
-        groups = RocketmqGroups(shard, place.layout, asking)
+        groups = RocketmqGroups(shard, node.kernel.generation, place.layout, asking)
         messages = RocketmqMessages(shards, asking, self._loop.call_later)
         producers = RocketmqProducers(shard, place.shards, asking, listener.broker_name, shards)
         new_id = partial(_new_topic_id, shard, place.layout)
@@ -83,7 +83,8 @@ class RocketmqServers:
 
     def answers(self, shard: int) -> Answers:
         """What a shard answers the others."""
-        made = rocketmq_answers(self._shards.nodes[shard].kernel, self._coordinating(self.of[shard].node))
+        coordinating = self._coordinating(self.of[shard].node)
+        made = rocketmq_answers(self._shards.nodes[shard].kernel, coordinating, self._shards.shared.epochs)
         return confirmed(self._place.confirm, made)
 
     async def start(self) -> None:

@@ -155,7 +155,7 @@ class Rig(ShardRig):
         shards = Shards(
             SHARDS,
             self.brokers,
-            RocketmqGroups(number, Layout.of_workers(SHARDS), self.asking),
+            RocketmqGroups(number, node.kernel.generation, Layout.of_workers(SHARDS), self.asking),
             RocketmqMessages(self.shared, self.asking, self.loop.call_later),
             RocketmqProducers(number, SHARDS, self.asking, listener.broker_name, self.shared),
             self.catalog_changes,
@@ -169,7 +169,7 @@ class Rig(ShardRig):
         server.node.start(("127.0.0.1", BASE_PORT + number))
         coordinating = Coordinating(server.node, lambda work, then: then(work(), None), self.loop.call_soon)
         self.asking.answers[number] = {
-            **rocketmq_answers(node.kernel, coordinating),
+            **rocketmq_answers(node.kernel, coordinating, self.shared.epochs),
             **deletion_answers(node, lambda told: told(None)),
             **hearing_answers(node, lambda work, then: then(work(), None), lambda work: work()),
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from rocketmq_rig import RigClient, properties_of, sending
 from rocketmq_shards_rig import BASE_PORT, Rig, body
@@ -15,6 +16,7 @@ from halfmoon.cluster.messages import (
     CommitProgress,
     ConsumerLeft,
     ConsumerSeen,
+    Done,
     GroupsConsuming,
     QueueEnds,
     ReadProgress,
@@ -23,6 +25,7 @@ from halfmoon.core.catalog.topics import Topic
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import decode_message_id, decode_stored
+from halfmoon.schema import control
 from halfmoon.schema.group_topics import retry_topic
 from halfmoon.services.groups.messages import Join, JoinResult
 from halfmoon.services.groups.names import GroupNames
@@ -123,6 +126,48 @@ class TestProgress:
         rig.pass_all(1_000)
         assert list(committed(rig, 2, THERE).values()) == [7]
         assert query(rig.client(0), THERE) == "7"
+
+    @pytest.mark.parametrize("stops", [True, False])
+    @pytest.mark.parametrize("is_known", [True, False])
+    def test_a_shard_that_another_node_has_by_now_takes_no_progress_back(
+        self, rig: Rig, client: RigClient, stops: bool, is_known: bool
+    ) -> None:
+        """It was cut off from the coordinator, and does not know yet that it was lost. The coordinator knows it from
+        the catalog, or from the new owner."""
+        index = rig.queues(orders(rig), 0)[1]
+        rig.asking.loses = {CommitProgress}
+        assert update(client, THERE, 7) == Code.SYSTEM_BUSY
+        if stops:
+            rig.servers[0].node.stop()
+        rig.asking.loses = set()
+        epoch = rig.nodes[0].kernel.generation
+        newer = CommitProgress(THERE, [(orders(rig).number, index, 20)], reset=False, shard=0, epoch=epoch + 1)
+        if is_known:
+            rig.change(lambda: rig.changes.append_control(control.ShardStarted(0, epoch + 1)))
+            newer = msgspec.structs.replace(newer, shard=-1, epoch=-1)  # as a node of the last version says it
+        told: list[object] = []
+        rig.asking.ask(2, newer, told.append)
+        rig.turns()
+        assert told == [Done()]
+        rig.pass_all(2_000)
+        assert committed(rig, 2, THERE) == {index: 20}
+        asked = rig.asking.asked["CommitProgress"]
+        rig.pass_all(5_000)
+        assert rig.asking.asked["CommitProgress"] == asked, "nothing is sent again"
+        if not stops:
+            assert update(client, THERE, 8) == Code.NOT_LEADER_FOR_QUEUE
+            assert committed(rig, 2, THERE) == {index: 20}
+
+    def test_what_is_noted_when_a_shard_is_closed_is_sent_once_more(self, rig: Rig, client: RigClient) -> None:
+        index = rig.queues(orders(rig), 0)[1]
+        client.send(15, consumerGroup=THERE, topic="orders", queueId=1, commitOffset=4, oneway=True)
+        rig.servers[0].node.stop()
+        rig.turns()
+        assert committed(rig, 2, THERE) == {index: 4}
+        rig.asking.loses = {CommitProgress}
+        client.send(15, consumerGroup=THERE, topic="orders", queueId=1, commitOffset=5, oneway=True)
+        rig.pass_all(5_000)
+        assert rig.asking.asked["CommitProgress"] == 1
 
     def test_one_that_nobody_has(self, client: RigClient) -> None:
         assert query(client, LOST) == Code.SYSTEM_BUSY

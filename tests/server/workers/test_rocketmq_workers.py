@@ -84,7 +84,7 @@ class Strange:
 
 def test_answers_of_another_kind() -> None:
     catalog, topic = shared(1, 2)
-    groups = RocketmqGroups(0, Layout.of_workers(4), Strange())
+    groups = RocketmqGroups(0, 1, Layout.of_workers(4), Strange())
     messages = RocketmqMessages(catalog, Strange(), lambda delay_s, callback: None)
     told: list[Any] = []
     groups.commit("g", {(5, 0): 1}, told.append)
