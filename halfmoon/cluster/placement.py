@@ -13,6 +13,7 @@ it gives up what it has retried: so a topic of one partition, as somebody may ha
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from halfmoon.hooks.java_hash import string_hash
@@ -47,6 +48,10 @@ class Layout(NamedTuple):
 
     def is_fast(self, shard: int) -> bool:
         return shard < self.fast
+
+    def fast_one(self, shards: Iterable[int]) -> int | None:
+        """The first of these shards that is fast."""
+        return next(filter(self.is_fast, shards), None)
 
     def group_of(self, *, fast: bool) -> range:
         """The shards of one durability."""

@@ -166,7 +166,8 @@ def _one(response: Any, into: str, parts: Sequence[Any]) -> Any:
 def _init_producer_id(homes: Homes, response: Any, handler: Handler, ctx: Context, request: Any) -> object:
     if request.transactional_id is not None:
         return _BY_TRANSACTIONAL_ID(homes, response, handler, ctx, request)
-    for home in homes.all():
+    home = homes.fast()
+    if home is not None:
         return handler(at(home, ctx), request)
     deferred = Deferred()
 

@@ -39,6 +39,10 @@ class Homes(Protocol):
         """The shards of this process. A node may have none."""
         ...
 
+    def fast(self) -> Home | None:
+        """One of them in which what is written is durable soon, if there is one."""
+        ...
+
     def stays(self) -> Home:
         """Who answers what is about no shard, and that a partition is not here."""
         ...

@@ -118,5 +118,9 @@ class LocalShards:
     def all(self) -> Sequence[Home]:
         return self._all
 
+    def fast(self) -> Home | None:
+        number = self._layout.fast_one(self._homes)
+        return None if number is None else self._homes[number]
+
     def stays(self) -> Home:
         return self._stays

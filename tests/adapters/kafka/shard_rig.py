@@ -65,6 +65,7 @@ class ShardRig:
         clock: VirtualClock | None = None,
         more: Mapping[str, Any] | None = None,
         confirm: Confirm | None = None,
+        layout: Layout = LAYOUT,
     ) -> None:
         """`process` 1: the other one. `more`: sections of broker.yaml. `confirm`: of Homes."""
         self.process = process
@@ -101,7 +102,7 @@ class ShardRig:
         self.homes = LocalShards(
             self.front,
             self.nodes,
-            LAYOUT,
+            layout,
             lambda work, told: self.administer(work, told),
             self,
             EVERYWHERE,

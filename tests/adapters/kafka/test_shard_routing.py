@@ -11,6 +11,10 @@ from shard_rig import HERE, SHARDS, ShardRig, name_in
 
 from halfmoon.adapters.kafka.registry import Close, Deferred
 from halfmoon.adapters.kafka.shards import when_all
+from halfmoon.cluster.asking import Told
+from halfmoon.cluster.messages import NewProducer, ProducerFound, Question
+from halfmoon.cluster.placement import Layout
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.shards import OWN_PRODUCERS_BITS
 from halfmoon.services.groups.service import GroupService
 from tests.kafka_messages import made
@@ -175,6 +179,38 @@ def test_producers_have_ids_of_the_shard_that_gives_them(client: RigClient) -> N
     assert [(error, producer >> OWN_PRODUCERS_BITS) for error, producer in ids] == [(0, 0), (0, 2)]
     assert init(client, name_in(3))[0] == NOT_COORDINATOR
     assert init(client, None)[0] == 0
+
+
+class TestIdsOfProducers:
+    """Without a transactional id: from a fast shard. What is written in the others is durable only once the object
+    store has it."""
+
+    @pytest.fixture
+    def rig(self) -> ShardRig:
+        rig = ShardRig(layout=Layout(SHARDS, 2))
+        rig.homes.remove(0)
+        return rig
+
+    def test_a_fast_shard_of_this_process_gives_them(self, rig: ShardRig, client: RigClient) -> None:
+        rig.homes.add(0, rig.nodes[0])
+        assert [home.core for home in rig.homes.all()] == [rig.nodes[2].kernel, rig.nodes[0].kernel]
+        rig.nodes[2].kernel.log.failed = OSError("the object store is away")
+        error, producer = init(client, None)
+        assert (error, producer >> OWN_PRODUCERS_BITS) == (0, 0)
+
+    def test_else_one_of_another_process(self, rig: ShardRig, client: RigClient) -> None:
+        asked: list[int] = []
+
+        class Others:
+            def ask(self, shard: int, question: Question, told: Told) -> None:
+                assert isinstance(question, NewProducer)
+                asked.append(shard)
+                told(ProducerFound(70 + shard) if len(asked) == 2 else BrokerError(Fault.NOT_LEADER_OR_FOLLOWER))
+
+        rig.asking = Others()
+        error, producer = init(client, None)
+        assert (error, producer - 70) == (0, asked[1])
+        assert sorted(asked) == [0, 1]
 
 
 @pytest.mark.parametrize("version", [3, 4])

@@ -1,0 +1,32 @@
+"""Lines for the audit topic are written in a shard of this process."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from halfmoon.server.workers.audit_lines import AuditLines
+
+
+class Topic:
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+        self.dropped = 0
+
+    def put(self, line: bytes, *, echo: bool) -> None:
+        self.lines.append(line)
+
+
+def test_it_is_the_first_of_those_that_are_open_here_whichever_was_opened_first() -> None:
+    """Those that are fast come first."""
+    nodes: dict[int, Any] = {number: SimpleNamespace(audit_topic=Topic()) for number in (0, 9, 3)}
+    owned = {3, 9}
+    lines = AuditLines(nodes, owned.__contains__)
+    lines.put(b"a", echo=False)
+    owned.remove(3)
+    lines.put(b"b", echo=False)
+    assert {number: node.audit_topic.lines for number, node in nodes.items()} == {0: [], 3: [b"a"], 9: [b"b"]}
+    owned.clear()
+    lines.put(b"c", echo=False)
+    lines.put(b"d", echo=True)
+    assert lines.dropped == 1
