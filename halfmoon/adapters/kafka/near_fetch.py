@@ -1,7 +1,7 @@
 """Fetches of consumers that say in which rack they are: what of them other nodes lead is read first (nearby.py).
 
 Meanwhile the request waits for this node's own partitions, too. Whichever has enough first ends the wait; then all of
-it is answered with what there is.
+it is answered with what there is. The end of its connection ends the wait, too, and nothing is read then.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ class Gathering:
     """Of one request that was read once, so that what this node leads is known."""
 
     def __init__(self, reading: Reading, near: Near, told: Callable[[], None]) -> None:
-        """`told`, once: the request is to be read anew, and answered."""
+        """`told`, once: the request is to be read anew, and answered. Not where its connection is gone."""
         self._reading = reading
         self._near = near
         self._told = told
         self._held: Held | None = None
         self._end: Callable[[], None] | None = None
+        self._is_gone = False
 
     def begin(self) -> None:
         reading, request = self._reading, self._reading.request
@@ -53,6 +54,7 @@ class Gathering:
             mono_ms = reading.core.clock.mono_ms()
             held = self._held = reading.to_park(mono_ms, self.hurry, reading.enough_available)
             reading.core.hold.park(held, mono_ms)
+        self._near.nearby.waits(reading.ctx.peer.owner, self._gone)
         self._end = self._near.elsewhere.read(
             self._near.asked, request, max(1, missing), 0 if over else request.max_wait_ms, self._found
         )
@@ -62,8 +64,16 @@ class Gathering:
         if self._end is not None:
             self._end()
 
+    def _gone(self) -> None:
+        self._is_gone = True
+        self._near.asked.clear()
+        self.hurry()
+
     def _found(self, results: NearResults) -> None:
         self._end = None
+        if self._is_gone:
+            return
+        self._near.nearby.has_read(self._reading.ctx.peer.owner, self._gone)
         if self._held is not None:
             self._reading.core.hold.release(self._held)
             self._held = None

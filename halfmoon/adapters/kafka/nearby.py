@@ -21,6 +21,7 @@ from halfmoon.adapters.kafka.shards import Confirm
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.transactions.aborted import Aborted
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.services.common.services import Services
 
 
 class NearFound(NamedTuple):
@@ -60,7 +61,8 @@ class Elsewhere(Protocol):
         told: Callable[[NearResults], None],
     ) -> Callable[[], None]:
         """Read these partitions for a request. `told`, once and later: as soon as there are `min_bytes`, or after
-        `wait_ms`, or where one of them cannot be read, or once what this returns was called, with what there is."""
+        `wait_ms`, or where one of them cannot be read, or once what this returns was called, with what there is. Where
+        `asked` is empty by then, nobody wants it any more: no records are read."""
         ...
 
 
@@ -72,6 +74,31 @@ class Nearby:
         self.rack = rack
         self.elsewhere = elsewhere
         self.confirm = confirm
+        self._waiting: dict[object, dict[Callable[[], None], None]] = {}
+        """By the owners of connections."""
+
+    def waits(self, owner: object, gone: Callable[[], None]) -> None:
+        """Something is read for a connection: if that ends meanwhile, `gone` is called."""
+        self._waiting.setdefault(owner, {})[gone] = None
+
+    def has_read(self, owner: object, gone: Callable[[], None]) -> None:
+        waiting = self._waiting.get(owner)
+        if waiting is not None:
+            waiting.pop(gone, None)
+            if not waiting:
+                del self._waiting[owner]
+
+    def drop(self, owner: object) -> None:
+        """A connection has ended."""
+        for gone in self._waiting.pop(owner, ()):
+            gone()
+
+
+def drop(services: Services, owner: object) -> None:
+    """A connection has ended."""
+    nearby = services.find(Nearby)
+    if nearby is not None:
+        nearby.drop(owner)
 
 
 class Near:
@@ -80,6 +107,7 @@ class Near:
     def __init__(self, rack: str, nearby: Nearby) -> None:
         """`rack`: the consumer's."""
         self._rack = rack
+        self.nearby = nearby
         self._is_here = rack == nearby.rack
         self.elsewhere = nearby.elsewhere
         self.asked: list[tuple[Partition, Wanted]] = []

@@ -9,6 +9,7 @@ import socket
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -79,9 +80,11 @@ class Server(Listener):
             apis[each.key] = each
         self.routes = build_routes(apis, self.counters.requests)
         if homes is not None:
-            from halfmoon.adapters.kafka.shard_routing import routed  # few processes have several shards
+            from halfmoon.adapters.kafka.nearby import drop  # few processes have several shards
+            from halfmoon.adapters.kafka.shard_routing import routed
 
             self.routes = routed(self.routes, homes)
+            self.on_gone.append(partial(drop, services))
         if access is not None:
             self.routes = guarded(self.routes, (each.key for each in more_apis))
         if self.audit is not None:
