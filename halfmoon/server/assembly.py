@@ -222,7 +222,7 @@ class Node:
         )
         return ShareService(
             self.state.share, kernel.catalog, delivery, dead_letters, kernel.appender, kernel.timers, kernel.clock,
-            self.group_names, settings.max_size,
+            self.group_names, kernel.when_durable, settings.max_size,
         )  # fmt: skip
 
     def open(

@@ -36,6 +36,10 @@ AGAIN_MS = 1_000
 """Where it cannot be written down that a member is gone, it is tried again after so long."""
 
 
+WhenDurable = Callable[[int, Callable[[BrokerError | None], None]], None]
+"""As of Turn."""
+
+
 class Progress(NamedTuple):
     """Of a group in a partition: from where on it has not finished, and how many records that are."""
 
@@ -56,6 +60,7 @@ class ShareService:
         timers: Timers,
         clock: Clock,
         names: GroupNames,
+        when_durable: WhenDurable,
         max_size: int,
     ) -> None:
         """`max_size`: members of a group at most."""
@@ -70,6 +75,7 @@ class ShareService:
         self._timers = timers
         self._clock = clock
         self._names = names
+        self._when_durable = when_durable
         self.members = ShareMembers(self._save_epoch, max_size)
         self._deliveries: Sequence[ShareDelivery] = (delivery,)
         """Of all logs that have the sessions in common."""
@@ -191,9 +197,16 @@ class ShareService:
     def expire(self, mono_ms: int) -> None:
         """Take back what was held for too long, and what those held who were silent for too long."""
         self.delivery.expire(mono_ms)
-        for group, member in self.members.expire(self._topics(), mono_ms, AGAIN_MS):
-            self.member_gone(group, member)
-            self._on_member_gone(group, member)
+        gone = self.members.expire(self._topics(), mono_ms, AGAIN_MS)
+        if gone:
+            self._when_durable(self._saved_at, partial(self._are_gone, gone))
+
+    def _are_gone(self, gone: Sequence[tuple[str, str]], error: BrokerError | None) -> None:
+        """Not before it is durable: the log may be another process's by now, where they are members."""
+        if error is None:
+            for group, member in gone:
+                self.member_gone(group, member)
+                self._on_member_gone(group, member)
 
     # -- operators -----------------------------------------------------------------------------------------------------
 

@@ -285,6 +285,28 @@ def test_who_is_silent_for_too_long_loses_what_he_holds_in_every_process(two: Tw
     assert gone == list(HERE)
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_that_a_member_is_gone_is_told_once_it_is_durable(two: TwoProcesses, topic: Topic, is_lost: bool) -> None:
+    """A shard that another node has by now, where the member lives on, declares nobody gone."""
+    beat(two, FAR, "m")
+    two.produce(topic, *((index, 1) for index in range(8)))
+    two.pass_time(40_000)
+    for process in (0, 1):
+        Member(two, topic, process, "m", FAR).fetch(mine(two, topic, process))
+    coordinator = two.nodes[1]
+    two.clock.now_ms += 10_000
+    coordinator.shares.expire(two.clock.now_ms)
+    assert coordinator.shares.members.has_members(FAR) is False
+    if is_lost:
+        coordinator.kernel.log.failed = OSError("another node has it")
+    assert {locked(two, topic, index, FAR) for index in range(8)} == {1}
+    assert not [question for _, question in two.questions.asked if isinstance(question, ShareMemberGone)]
+    two.turn()
+    gone = [shard for shard, question in two.questions.asked if isinstance(question, ShareMemberGone)]
+    assert gone == ([] if is_lost else list(HERE))
+    assert {locked(two, topic, index, FAR) for index in range(8)} == {int(is_lost)}
+
+
 def test_what_cannot_be_told_is_taken_back_by_its_lock(two: TwoProcesses, topic: Topic) -> None:
     beat(two, FAR, "m")
     two.produce(topic, (mine(two, topic)[0], 1))

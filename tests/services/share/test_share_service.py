@@ -425,6 +425,8 @@ def test_a_silent_member_loses_what_it_holds() -> None:
     part = part_of(bench.broker, "t")
     fetch(bench.broker, part, "a")
     bench.pass_time(45_000)
+    assert shown(part) == "start=0 0-1 acquired#1(a)"
+    turn(bench.broker)
     assert shown(part) == "start=0 0-1 available#1"
     assert shares.sessions.get(GROUP, "a") is None
     shares.sessions.end(session)  # twice does no harm
