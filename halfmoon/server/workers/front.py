@@ -111,6 +111,8 @@ class FrontTopics(TopicAdministration):
 
     def refuse_deletions(self, topics: Iterable[int], refused: Mapping[int, BrokerError]) -> None:
         """Which of these topics the shards need, by their numbers, and why."""
+        for gone in [number for number in self._asked if number not in self._catalog.by_number]:
+            del self._asked[gone]  # who asked was not allowed to delete it
         self._asked.update((number, refused.get(number)) for number in topics)
 
     def delete_topic(self, topic: Topic) -> int:

@@ -13,6 +13,7 @@ from halfmoon.adapters.kafka.protocol import DeleteTopicsRequest
 from halfmoon.cluster.messages import AskDeletion, DeletionAnswered, Refusal
 from halfmoon.core.catalog.topics import Topic
 from halfmoon.core.features import TopicPolicies, TopicPolicy
+from halfmoon.core.topic_administration import TopicAdministration
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.server.workers.deletions import deletion_answers
 
@@ -60,6 +61,16 @@ def test_a_shard_that_needs_it_keeps_it(two: TwoProcesses, shard: int) -> None:
         assert set(node.catalog.by_name) >= {"needed", ENDS}
     need(two, shard)
     assert delete(two, "needed") == {"needed": (0, None)}
+
+
+def test_what_was_asked_of_topics_that_are_gone_is_forgotten(two: TwoProcesses) -> None:
+    """The one who asked may not delete it, and another process has."""
+    administration = two.rigs[0].front.administration
+    kept, gone = (two.rigs[0].front.catalog.by_name[name] for name in ("needed", "other"))
+    administration.refuse_deletions([kept.number, gone.number], {})
+    two.change(lambda: TopicAdministration.delete_topic(administration, gone))
+    administration.refuse_deletions([], {})
+    assert list(administration._asked) == [kept.number]
 
 
 def test_a_topic_that_is_named_by_its_id(two: TwoProcesses) -> None:
