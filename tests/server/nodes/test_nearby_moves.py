@@ -64,6 +64,7 @@ def test_shards_move_while_they_are_read_by_replicas(run: Any, durability: str) 
         for _ in range(4):
             flowing = asyncio.ensure_future(traffic.flow(6))
             moved = dice.randrange(6)
+            await world.shared_out()  # what nobody wants any more somewhere may be on its way back
             (holder,) = [number for number, shards in world.holders().items() if moved in shards]
             target = dice.choice([number for number in world.nodes if number != holder])
             assert await world.database.want(moved, target)
