@@ -33,9 +33,15 @@ def import_(
         typer.Option("--config", metavar="BROKER.YAML", help="A node's settings: bring it into this cluster."),
     ] = None,
     shards: Annotated[
-        int,
-        typer.Option("--shards", min=1, max=MOST_SHARDS, help="Without --config: the most workers that can share it."),
-    ] = SHARDS,
+        int | None,
+        typer.Option(
+            "--shards",
+            min=1,
+            max=MOST_SHARDS,
+            show_default=False,
+            help=f"Without --config: the most workers that can share it; {SHARDS} unless given.",
+        ),
+    ] = None,
     on_objects: Annotated[
         list[str] | None,
         typer.Option(
@@ -52,18 +58,20 @@ def import_(
     Transactions that are not ended are aborted, and their producers get new ids at their next start.
 
     With --config: the cluster is one that `halfmoon cluster init` has just made, and no node of it has been started.
-    DIR stays as it is: do not start a broker on it any more. If it is interrupted, the cluster is empty: give the
-    command again.
+    DIR stays, with its transactions ended: do not start a broker on it any more. If it is interrupted, the cluster is
+    empty: give the command again.
 
     Without it no message is copied: files are linked. What was there before is in DIR/before-import, which may be
-    deleted. If it is interrupted, DIR is as it was, or all of it is there: give the command again. There is no way
-    back. Serve it with `halfmoon serve --workers N --data-dir DIR` then.
+    deleted. If it is interrupted, DIR is as it was but for its transactions, or all of it is there: give the command
+    again. There is no way back. Serve it with `halfmoon serve --workers N --data-dir DIR` then.
     """
     if config is not None:
+        if shards is not None:
+            raise CliError("--shards is for workers: a cluster has as many as `halfmoon cluster init` was told")
         return cluster_import.bring_in(directory, config, on_objects or (), result)
     if on_objects:
         raise CliError("--object is for a cluster: give --config")
-    return _make_shards(directory, shards, result)
+    return _make_shards(directory, shards or SHARDS, result)
 
 
 def _make_shards(directory: Path, shards: int, result: Output) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,25 +32,23 @@ def bring_in(directory: Path, config: Path, patterns: Sequence[str], result: Out
         store = engines.object_store(settings)
         unused = PostgresTables(engines.database_access(settings))
         with output.progress("bringing in") as progress:
-            importing = Importing(
-                directory, unused, store, progress=progress.update,
-                on_objects=lambda name: any(fnmatchcase(name, pattern) for pattern in patterns),
-            )  # fmt: skip
-            importing.before_last = key.bring
-            return await importing.run()
+            return await Importing(
+                directory, unused, store, on_objects=patterns, before_last=key.bring, progress=progress.update
+            ).run()
 
     try:
         made = carried_out(run)
     except OSError as error:
         raise CliError(f"{error.filename or directory}: {error.strerror or error}") from None
+    finally:
+        if key.said:
+            output.note(f"halfmoon: {key.said}")
     seconds = time.monotonic() - begun_s
     found = {"directory": str(directory), **made._asdict(), "seconds": round(seconds, 1)}
     if result is Output.JSON:
         output.json_document(found)
     else:
         output.facts(found)
-    if key.said:
-        output.note(f"halfmoon: {key.said}")
     output.note(f"halfmoon: start the nodes. Do not start a broker on {directory} any more: it would go its own way")
     return 0
 
@@ -63,6 +60,7 @@ class _Key:
         self._own = directory / keys.SECRETS_KEY
         self._common = folder / keys.SECRETS_KEY
         self.said = ""
+        """For the user, also where the import fails afterwards: the key is another one then as well."""
 
     def bring(self, protected: KeyProtected) -> None:
         """Nothing is encrypted with the cluster's yet: nobody has used it. Raises StartError."""
@@ -72,10 +70,10 @@ class _Key:
             if not self._own.exists():
                 self.said = f"there is no {self._own}: RocketMQ secrets and tokens have to be set anew"
                 return
-            found = self._own.read_bytes()
-            if self._common.exists() and self._common.read_bytes() == found:
-                return
-            keys.set_secrets_key(self._common.parent, found)
+            keys.set_secrets_key(self._common.parent, self._own.read_bytes())
         except OSError as error:
             raise StartError(f"{error.filename}: {error.strerror}") from error
-        self.said = f"{self._common} is that of {self._own} now: copy it to all nodes, or secrets are worth nothing"
+        self.said = (
+            f"{self._common} is that of {self._own} now: copy it to all nodes, or secrets are worth nothing; "
+            f"{keys.SECRETS_KEY_BEFORE} beside it is the one of before, if there was another"
+        )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +16,12 @@ import pytest
 
 from halfmoon.cli.cluster_import import _Key
 from halfmoon.cli.main import run
+from halfmoon.cluster.postgres.tables import PostgresTables
+from halfmoon.core.storage.files import OsFileSystem
+from halfmoon.errors import StartError
 from halfmoon.offline.key_protected import KeyProtected
 from halfmoon.server.nodes import keys
+from halfmoon.services.credentials.node_key import NodeKey
 from halfmoon.testing import Broker
 from tests.cluster.servers import object_store, postgres
 
@@ -106,6 +111,8 @@ def test_a_directory_is_brought_in_once(tmp_path: Path, say: Say) -> None:
     assert "the cluster is not empty" in error
     _, error = say("import", folder, "--object", "t", code=1)
     assert "give --config" in error
+    _, error = say("import", folder, "--config", into, "--shards", 4, code=1)
+    assert "--shards is for workers" in error
 
 
 def test_a_store_in_which_nothing_is_makes_no_database(tmp_path: Path, say: Say) -> None:
@@ -136,6 +143,37 @@ def test_the_key_of_the_directory_becomes_the_clusters_where_secrets_need_it(tmp
     assert "copy it to all nodes" in key.said
     assert there.read_bytes() == b"the directory's"
     assert there.stat().st_mode & 0o777 == 0o600
-    same = _Key(folder, common)
-    same.bring(needs)
-    assert same.said == ""
+    kept = common / keys.SECRETS_KEY_BEFORE
+    assert (kept.read_bytes(), kept.stat().st_mode & 0o777) == (b"the cluster's", 0o600)
+    again = _Key(folder, common)
+    again.bring(needs)
+    assert "copy it to all nodes" in again.said
+    assert kept.read_bytes() == b"the cluster's"
+    own.write_bytes(b"another directory's")
+    with pytest.raises(StartError, match=r"node\.key\.before"):
+        _Key(folder, common).bring(needs)
+    assert (kept.read_bytes(), there.read_bytes()) == (b"the cluster's", b"the directory's")
+
+
+def test_an_import_that_fails_says_that_the_key_is_another_one_now(
+    tmp_path: Path, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, into = tmp_path / "data", config(tmp_path, "first")
+    with Broker(data_dir=str(folder)):
+        pass
+    say("init", "--config", into, "--fast", 2, "--objects", 1)
+    NodeKey(OsFileSystem(folder), os.urandom).make()
+    needs = KeyProtected(["alice"], {})
+    monkeypatch.setattr("halfmoon.server.nodes.importing.protected", lambda *_: needs)
+
+    async def refused(*_: object) -> None:
+        raise StartError("a node lives")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresTables, "fill_unused", refused)
+        for _ in range(2):
+            _, error = say("import", folder, "--config", into, code=1)
+            assert "a node lives" in error
+            assert "copy it to all nodes" in error
+    _, error = say("import", folder, "--config", into)
+    assert "copy it to all nodes" in error

@@ -8,6 +8,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+Progress = Callable[[int, int], None]
+"""Called now and then with how much is done, and how much there is."""
+
 
 async def in_parallel(work: Callable[[T], Awaitable[None]], items: Iterable[T], at_once: int) -> None:
     """The first error is raised, and the rest is not done."""

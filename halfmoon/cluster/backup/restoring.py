@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from halfmoon.cluster.backup.copied import Copied, Manifest, Wanted
-from halfmoon.cluster.backup.parallel import in_parallel
+from halfmoon.cluster.backup.parallel import Progress, in_parallel
 from halfmoon.cluster.backup.ports import Target
-from halfmoon.cluster.backup.saving import PARALLEL, PAUSE_S, Progress
+from halfmoon.cluster.backup.saving import PARALLEL, PAUSE_S
 from halfmoon.cluster.engine.objects import ObjectStore
 from halfmoon.cluster.engine.trying import put_once
 from halfmoon.errors import StartError

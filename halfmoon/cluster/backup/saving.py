@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from halfmoon.cluster.backup.copied import FORMAT, Copied, Manifest, Objects, Wanted
-from halfmoon.cluster.backup.parallel import in_parallel
+from halfmoon.cluster.backup.parallel import Progress, in_parallel
 from halfmoon.cluster.backup.ports import PINNED_S, Moment, Source
 from halfmoon.cluster.backup.tables import COLUMNS, TablesWriter
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
@@ -26,9 +25,6 @@ PARALLEL: Final = 8
 """Objects that are copied at once."""
 PART_BYTES: Final = 8 << 20
 PAUSE_S: Final = 1.0
-
-Progress = Callable[[int, int], None]
-"""Called now and then with bytes done and bytes there are."""
 
 
 class Report(NamedTuple):

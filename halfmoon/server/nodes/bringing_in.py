@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
-from halfmoon.cluster.backup.parallel import in_parallel
+from halfmoon.cluster.backup.parallel import Progress, in_parallel
 from halfmoon.cluster.backup.ports import Made, Unused
 from halfmoon.cluster.backup.tables import Row, Rows
 from halfmoon.cluster.engine import footer, naming
@@ -42,9 +42,6 @@ ROWS: Final = 1_000
 BESIDE: Final = ("checkpoint", clean_mark.CLEAN_MARK)
 FOLDERS: Final = (index.FOLDER, key_file.FOLDER, clean_files.FOLDER)
 """What is kept beside the log."""
-
-Progress = Callable[[int, int], None]
-"""Called now and then with bytes that are sent, and those to be sent."""
 
 
 class Stopped(NamedTuple):

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from halfmoon.cluster.backup.parallel import Progress
 from halfmoon.cluster.backup.ports import Made, Unused
 from halfmoon.cluster.changes import Changes
 from halfmoon.cluster.engine.objects import ObjectStore
@@ -32,7 +33,7 @@ from halfmoon.schema import control
 from halfmoon.schema.readable_topics import READABLE
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.common import CommonSections
-from halfmoon.server.nodes.bringing_in import BringingIn, Progress, Stopped
+from halfmoon.server.nodes.bringing_in import BringingIn, Stopped
 from halfmoon.server.workers.plan import CATALOG, shard_folder
 from halfmoon.server.workers.staging import Staging
 from halfmoon.services.topic_configs import topic_configs
@@ -69,19 +70,20 @@ class Importing:
         unused: Unused,
         store: ObjectStore,
         *,
-        on_objects: Callable[[str], bool] = lambda _name: False,
+        on_objects: Sequence[str] = (),
+        before_last: Callable[[KeyProtected], None] = lambda _protected: None,
         progress: Progress | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`on_objects`: as of Staging."""
+        """`on_objects`: as of Staging. `before_last`: called before the cluster has anything of the directory, with
+        what is worth nothing without the directory's key. `progress`: counts bytes that are sent."""
         self._directory = directory
         self._unused = unused
         self._store = store
         self._on_objects = on_objects
+        self._before_last = before_last
         self._progress = progress
         self._clock = clock or SystemClock()
-        self.before_last: Callable[[KeyProtected], None] = lambda _protected: None
-        """Called before the cluster has anything of it, with what is worth nothing without the directory's key."""
 
     async def run(self) -> Imported:
         """Raises StartError, OSError, DatabaseUnavailableError, StoreUnavailableError: the cluster is empty then, as
@@ -89,6 +91,8 @@ class Importing:
         if not self._directory.is_dir():
             raise StartError(f"{self._directory}: there is no such directory")
         made = await self._unused.check_unused()
+        if self._on_objects and made.shards == made.fast:
+            raise StartError("the cluster has no shards of objects: `halfmoon cluster init --objects N` makes some")
         fs = OsFileSystem(self._directory)
         fs.lock()
         try:
@@ -101,13 +105,17 @@ class Importing:
     def _find(self, fs: OsFileSystem, layout: Layout) -> _Found:
         try:
             if (self._directory / CATALOG).is_file():
+                if self._on_objects:
+                    raise StartError(
+                        "no topic can go to shards of objects: shards of workers are brought in as they are"
+                    )
                 return self._of_workers(layout)
             return self._of_one_process(fs, layout)
         except StartError as error:
             raise StartError(f"{self._directory}: {error}") from error
 
     async def _bring_in(self, found: _Found, made: Made) -> Imported:
-        self.before_last(found.key_protected)
+        self._before_last(found.key_protected)
         bringing = BringingIn(self._unused, self._store, made, self._progress)
         sent = await bringing.run(found.shards, (found.shared.version, found.shared.save()))
         topics = len(found.shared.catalog.by_number)

@@ -3,6 +3,7 @@
 ca.crt, ca.key          the cluster's authority; its key is needed for new nodes only, and may be kept elsewhere
 node-N.crt, node-N.key  what node N shows the others
 node.key                what users' secrets are kept encrypted with; all nodes have the same
+node.key.before         the one of before, where an import has put another one in its place
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from halfmoon.errors import StartError
 from halfmoon.services.credentials.node_key import NodeKey
 
 CA, CA_KEY, SECRETS_KEY = "ca.crt", "ca.key", "node.key"
+SECRETS_KEY_BEFORE: Final = f"{SECRETS_KEY}.before"
 _CERTIFICATE: Final = "node-{}.crt"
 _KEY: Final = "node-{}.key"
 
@@ -49,8 +51,16 @@ def make_authority(folder: Path) -> None:
 
 
 def set_secrets_key(folder: Path, content: bytes) -> None:
-    """In the place of the one that is there, if any. Raises OSError."""
-    key_files.write(folder / SECRETS_KEY, content, 0o600)
+    """In the place of the one that is there, if any, which is kept beside it. Raises StartError where one is kept
+    already, OSError."""
+    path, kept = folder / SECRETS_KEY, folder / SECRETS_KEY_BEFORE
+    if path.exists():
+        if (before := path.read_bytes()) == content:
+            return
+        if kept.exists() and kept.read_bytes() != before:
+            raise StartError(f"{kept} is there, of an earlier import: move it away")
+        key_files.write(kept, before, 0o600)
+    key_files.write(path, content, 0o600)
 
 
 def make_node(folder: Path, number: int) -> NodeKeys:

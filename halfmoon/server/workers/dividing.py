@@ -55,7 +55,8 @@ class Division:
     def __init__(
         self, kernel: Kernel, settings: Settings, table: TopicConfigs, layout: Layout, on_objects: Callable[[str], bool]
     ) -> None:
-        """`table`: what topics may say. `on_objects`: as of Staging."""
+        """`table`: what topics may say. `on_objects`: whether a topic of this name is to lie in shards of objects, if
+        it `chooses`."""
         self._layout = layout
         shards = layout.shards
         source = kernel.catalog
@@ -137,7 +138,7 @@ def _shared_catalog(
         topic = source.by_number[number]
         if _is_shared(topic):
             said = bare(topic)
-            if _chooses(topic) and on_objects(topic.name):
+            if chooses(topic) and on_objects(topic.name):
                 said.configs = {**said.configs, DURABILITY: OBJECT}
             for record in differences(said, catalog):
                 changes.append_control(record)
@@ -154,9 +155,9 @@ def _is_shared(topic: Topic) -> bool:
     return not topic.hidden and not (topic.internal and topic.name in KAFKAS_INTERNAL)
 
 
-def _chooses(topic: Topic) -> bool:
+def chooses(topic: Topic) -> bool:
     """Whether its durability says where it lies: others lie where they are needed."""
-    follows = topic.internal or topic.view is not None or is_aligned(topic.name)
+    follows = topic.hidden or topic.internal or topic.view is not None or is_aligned(topic.name)
     return not follows and retrying_group(topic.name) is None
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from halfmoon.cluster.backup.parallel import Progress
 from halfmoon.cluster.placement import MOST_SHARDS, Layout
 from halfmoon.cluster.sqlite_store import SqliteStore
 from halfmoon.cluster.store import Cluster
@@ -33,7 +34,7 @@ from halfmoon.errors import HalfmoonError, StartError
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.workers.dividing import Division
 from halfmoon.server.workers.plan import CATALOG, shard_folder
-from halfmoon.server.workers.staging import Prepared, Progress, Staging
+from halfmoon.server.workers.staging import Prepared, Staging
 from halfmoon.services.credentials.node_key import NodeKey
 from halfmoon.services.keyindex import key_file
 from halfmoon.services.scrubber import saved as scrubber

@@ -12,16 +12,19 @@ import contextlib
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from halfmoon.cluster.backup.parallel import Progress
 from halfmoon.cluster.placement import Layout
 from halfmoon.config.settings import load_settings
 from halfmoon.core import clean_files, clean_mark, identity
 from halfmoon.core.catalog import snapshot
+from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.clock import Clock
 from halfmoon.core.identity import Identity
 from halfmoon.core.kernel import Kernel
@@ -35,7 +38,7 @@ from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.schema import control
 from halfmoon.server.assembly import Node, Sections
-from halfmoon.server.workers.dividing import Division
+from halfmoon.server.workers.dividing import Division, chooses
 from halfmoon.server.workers.plan import shard_folder
 from halfmoon.services.following import saved as following
 from halfmoon.services.keyindex import key_file
@@ -47,9 +50,6 @@ _COPY_BYTES = 16 << 20
 _FLUSHED = 10_000
 """Control records between two flushes."""
 _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
-
-Progress = Callable[[int, int], None]
-"""Called now and then with shards that are made, and how many there will be."""
 
 _quiet = logging.getLogger("halfmoon.import")
 
@@ -66,8 +66,6 @@ class Prepared(NamedTuple):
     """That were not ended, and are aborted."""
     transactional_ids: int
     """That are forgotten."""
-    head_bytes: int
-    """Of a snapshot."""
 
 
 class Staging:
@@ -78,10 +76,11 @@ class Staging:
         layout: Layout,
         progress: Progress,
         clock: Clock,
-        on_objects: Callable[[str], bool] = lambda _name: False,
+        on_objects: Sequence[str] = (),
     ) -> None:
-        """`made`: the folder of what is made. `on_objects`: whether a topic's messages are to lie in shards of objects
-        from now on. Raises StartError where there is no data directory."""
+        """`made`: the folder of what is made. `progress`: counts shards. `on_objects`: patterns of names of topics
+        whose messages are to lie in shards of objects from now on. Raises StartError where there is no data
+        directory."""
         self._fs = fs
         self._root = fs.root
         self._name = made
@@ -109,20 +108,34 @@ class Staging:
                 raise StartError(f"{name} is on another file system: an import links files, and cannot do so there")
 
     def prepare(self) -> Prepared:
-        """Bring the log to a clean end, and find out what becomes of it. Raises StartError, OSError."""
+        """Bring the log to a clean end, without transactions, and find out what becomes of it. What can be refused is
+        refused before the first of them is ended. Raises StartError, OSError."""
         with self._source() as node:
             kernel = node.kernel
+            self._check_patterns(kernel.catalog)
+            self._check_room(kernel.log.end - self._segments(kernel.log.end)[-1], kernel.catalog)
             transactions, ids = _forget_transactions(node)
-            division = Division(kernel, self._settings, self._table, self._layout, self._on_objects)
-            head = len(snapshot.take(kernel.catalog, 0, 0))
+            division = Division(kernel, self._settings, self._table, self._layout, self._is_on_objects)
         end = kernel.log.end
         if clean_mark.read(self._fs) != end:
             raise StartError(
-                "the log could not be brought to a clean end; nothing has changed. See the log lines above"
+                "the log could not be brought to a clean end; its transactions may have been ended. See the log lines "
+                "above"
             )
-        segments = [start for start, _ in list_segments(self._fs) if start < end]
-        self._check_room(end - segments[-1], head)
-        return Prepared(division, end, segments, transactions, ids, head)
+        return Prepared(division, end, self._segments(end), transactions, ids)
+
+    def _segments(self, end: int) -> list[int]:
+        return [start for start, _ in list_segments(self._fs) if start < end]
+
+    def _is_on_objects(self, name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in self._on_objects)
+
+    def _check_patterns(self, catalog: Catalog) -> None:
+        """Raises StartError."""
+        names = [topic.name for topic in catalog.by_number.values() if chooses(topic)]
+        for pattern in self._on_objects:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise StartError(f"{pattern!r} matches no topic that can have halfmoon.durability=object")
 
     def make(self, prepared: Prepared) -> int:
         """All shards; how many files each has. Raises StartError, OSError."""
@@ -160,8 +173,9 @@ class Staging:
         finally:
             node.close()
 
-    def _check_room(self, copied: int, head: int) -> None:
-        """`head`: how many bytes a snapshot has. Raises StartError."""
+    def _check_room(self, copied: int, catalog: Catalog) -> None:
+        """Raises StartError."""
+        head = len(snapshot.take(catalog, 0, 0))
         first = max(self._settings.log.segment_bytes, 4 * head)  # which the head is a quarter of
         needed = copied + self._shards * (first + 2 * head)
         free = self._fs.free_bytes()

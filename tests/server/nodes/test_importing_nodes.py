@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,7 @@ from tests.core.bench import VirtualClock, send, turn
 from tests.core.relay_bench import relay
 from tests.server.nodes.unused import ClusterShards, MemoryUnused
 from tests.server.workers.import_bench import SHARDS, Shards, name_in, open_one, records_of
-from tests.server.workers.test_importing import OFFSETS_TOPIC, Before, fill, let_expire
-
-NOTHING: Callable[[str], bool] = lambda _name: False  # noqa: E731 (what a test says of it is a lambda, too)
+from tests.server.workers.test_importing import OFFSETS_TOPIC, PRODUCERS, Before, fill, let_expire
 
 
 @pytest.fixture
@@ -48,9 +47,7 @@ def before(folder: Path, clock: VirtualClock) -> Before:
     return found
 
 
-def bring_in(
-    folder: Path, unused: MemoryUnused, clock: VirtualClock, on_objects: Callable[[str], bool] = NOTHING
-) -> Imported:
+def bring_in(folder: Path, unused: MemoryUnused, clock: VirtualClock, on_objects: Sequence[str] = ()) -> Imported:
     return asyncio.run(Importing(folder, unused, unused.store, on_objects=on_objects, clock=clock).run())
 
 
@@ -100,7 +97,7 @@ def test_topics_go_to_shards_of_objects_where_it_is_wanted(
     folder: Path, before: Before, clock: VirtualClock, tmp_path: Path
 ) -> None:
     unused = MemoryUnused(SHARDS, 2)
-    bring_in(folder, unused, clock, lambda name: name in ("orders", "retry.g0", AUDIT_TOPIC))
+    bring_in(folder, unused, clock, ["[orh]*"])
     with ClusterShards(unused, tmp_path / "cache", clock) as shards:
         found = {name: set(shards.placements_of(name)) for name in ("orders", "orders.a", "keyed", "retry.g0")}
         assert found["orders"] == found["orders.a"] == {SHARDS, SHARDS + 1}
@@ -113,6 +110,25 @@ def test_topics_go_to_shards_of_objects_where_it_is_wanted(
         assert {place: rows[: len(before.records[place])] for place, rows in read.items()} == before.records
         for number, node in shards.nodes.items():
             assert set(node.state.groups.offsets) <= ({name_in(number), "left"} if number < SHARDS else set())
+
+
+def test_what_cannot_go_to_shards_of_objects_is_refused_before_anything_is_sent(
+    folder: Path, before: Before, clock: VirtualClock
+) -> None:
+    unused, none = MemoryUnused(SHARDS, 2), MemoryUnused(SHARDS)
+    with pytest.raises(StartError, match=r"no shards of objects: .*--objects"):
+        bring_in(folder, none, clock, ["orders"])
+    for pattern in ("order", "retry.*", "orders.a"):  # of the last two, others say where they are
+        with pytest.raises(StartError, match=f"'{re.escape(pattern)}' matches no topic"):
+            bring_in(folder, unused, clock, ["orders", pattern])
+    broker = open_one(folder, clock)
+    assert set(broker.transactions.by_name) == set(PRODUCERS)
+    broker.close()
+    assert import_directory(folder, SHARDS, clock=clock) is not None
+    with pytest.raises(StartError, match="shards of workers are brought in as they are"):
+        bring_in(folder, unused, clock, ["orders"])
+    assert not unused.store.objects
+    assert not none.store.objects
 
 
 def test_the_log_alone_says_all_of_it(folder: Path, before: Before, clock: VirtualClock, tmp_path: Path) -> None:

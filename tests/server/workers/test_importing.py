@@ -562,6 +562,21 @@ def test_too_little_disk_is_refused(folder: Path, before: Before, monkeypatch: p
     assert "1 MiB are free" in refusal(folder)
 
 
+def test_where_the_disk_is_too_small_transactions_go_on(
+    folder: Path, before: Before, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = open_one(folder, clock)
+    found = {name: (entry.identity, entry.is_ongoing) for name, entry in broker.transactions.by_name.items()}
+    assert any(is_ongoing for _, is_ongoing in found.values())
+    broker.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(OsFileSystem, "free_bytes", lambda _: 1 << 20)
+        assert "1 MiB are free" in refusal(folder)
+    broker = open_one(folder, clock)
+    assert {name: (one.identity, one.is_ongoing) for name, one in broker.transactions.by_name.items()} == found
+    broker.close()
+
+
 @pytest.mark.parametrize("name", ["link", "fsync"])
 def test_an_import_that_fails_leaves_nothing(
     folder: Path, before: Before, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, name: str
