@@ -40,7 +40,7 @@ def backup(
         from halfmoon.cluster.backup.saving import Saving
         from halfmoon.cluster.postgres.tables import PostgresTables
 
-        store = engines.object_store(settings)
+        store = engines.object_store(settings, patient=True)
         source = PostgresTables(engines.database_access(settings))
         with output.progress("copying") as progress:
             return await Saving(source, store, target, base=base, progress=progress.update).run()
@@ -81,7 +81,7 @@ def restore(
         from halfmoon.cluster.postgres.schema import NEWEST
         from halfmoon.cluster.postgres.tables import PostgresTables
 
-        store = engines.object_store(settings)
+        store = engines.object_store(settings, patient=True)
         target = PostgresTables(engines.database_access(settings))
         with output.progress("restoring") as progress:
             return await Restoring(target, store, saved, progress=progress.update).run(NEWEST)
@@ -121,7 +121,7 @@ def resume(config: Config) -> int:
         from halfmoon.cluster.postgres.tables import PostgresTables
 
         target = PostgresTables(engines.database_access(settings))
-        return await bring_back(target, engines.object_store(settings), await target.cluster_id())
+        return await bring_back(target, engines.object_store(settings, patient=True), await target.cluster_id())
 
     with output.status("looking at the store"):
         found = carried_out(run)
@@ -152,7 +152,7 @@ def rebuild(
         from halfmoon.cluster.postgres.tables import PostgresTables
         from halfmoon.server.nodes.rebuilding import rebuild_catalog
 
-        access, store = engines.database_access(settings), engines.object_store(settings)
+        access, store = engines.database_access(settings), engines.object_store(settings, patient=True)
         tables = PostgresTables(access)
         await tables.check_empty()
         rebuilding = Rebuilding(store, fast, objects)

@@ -29,7 +29,7 @@ def bring_in(directory: Path, config: Path, patterns: Sequence[str], result: Out
         from halfmoon.cluster.postgres.tables import PostgresTables
         from halfmoon.server.nodes.importing import Importing
 
-        store = engines.object_store(settings)
+        store = engines.object_store(settings, patient=True)
         unused = PostgresTables(engines.database_access(settings))
         with output.progress("bringing in") as progress:
             return await Importing(

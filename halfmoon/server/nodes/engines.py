@@ -116,8 +116,8 @@ def database_access(settings: ClusterSettings) -> Access:
     return Access(settings.database, password, secure)
 
 
-def object_store(settings: ClusterSettings) -> ObjectStore:
-    """Raises StartError."""
+def object_store(settings: ClusterSettings, *, patient: bool = False) -> ObjectStore:
+    """`patient`: as of S3. Raises StartError."""
     try:
         from halfmoon.cluster.s3 import S3
     except ImportError as error:
@@ -136,7 +136,7 @@ def object_store(settings: ClusterSettings) -> ObjectStore:
         except OSError as error:
             raise StartError(f"$.cluster.store_ca: {settings.store_ca}: {error.strerror}") from error
     try:
-        return S3.open(settings.store, more, authorities)
+        return S3.open(settings.store, more, authorities, patient=patient)
     except Exception as error:  # the library's own, of what it cannot make of the settings
         raise StartError(f"$.cluster.store: {error}") from error
 
