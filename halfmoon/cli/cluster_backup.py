@@ -45,7 +45,7 @@ def backup(
         with output.progress("copying") as progress:
             return await Saving(source, store, target, base=base, progress=progress.update).run()
 
-    report = carried_out(run)
+    report = carried_out(settings, run)
     manifest = report.manifest
     found = {
         "cluster": manifest.cluster_id, "made_at": manifest.made_at, "shards": manifest.shards,
@@ -86,7 +86,7 @@ def restore(
         with output.progress("restoring") as progress:
             return await Restoring(target, store, saved, progress=progress.update).run(NEWEST)
 
-    manifest = carried_out(run)
+    manifest = carried_out(settings, run)
     has_keys = (folder / keys.CA).exists()
     if not has_keys:
         make_keys(folder)
@@ -124,7 +124,7 @@ def resume(config: Config) -> int:
         return await bring_back(target, engines.object_store(settings, patient=True), await target.cluster_id())
 
     with output.status("looking at the store"):
-        found = carried_out(run)
+        found = carried_out(settings, run)
     output.line(f"all {found.objects} objects are there; {found.shards} shards begin anew when a node opens them")
     return 0
 
@@ -173,7 +173,7 @@ def rebuild(
             await database.close()
 
     with output.status("reading the store"):
-        found, topics = carried_out(run)
+        found, topics = carried_out(settings, run)
     rows = [
         {
             "shard": shard, "start": chain.start, "end": chain.end,

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from halfmoon.cli.errors import CliError
+from halfmoon.cluster.engine.database import DatabaseUnavailableError
+from halfmoon.cluster.engine.objects import StoreUnavailableError
+from halfmoon.cluster.store import CatalogUnavailableError
 from halfmoon.config.cluster_settings import ClusterSettings
 from halfmoon.config.settings import load_settings
 from halfmoon.errors import HalfmoonError, StartError
@@ -26,19 +29,22 @@ Config = Annotated[Path, typer.Option("--config", metavar="BROKER.YAML", help="A
 
 def with_database(settings: ClusterSettings, work: Callable[[LogDatabase], Awaitable[T]]) -> T:
     async def run() -> T:
+        from halfmoon.cluster.postgres import schema
         from halfmoon.cluster.postgres.logs import PostgresLogs
 
-        database = await PostgresLogs.open(engines.database_access(settings))
+        access = engines.database_access(settings)
+        await schema.check(access)
+        database = await PostgresLogs.open(access)
         try:
             return await work(database)
         finally:
             await database.close()
 
-    return carried_out(run)
+    return carried_out(settings, run)
 
 
-def carried_out(work: Callable[[], Awaitable[T]]) -> T:
-    """Raises CliError."""
+def carried_out(settings: ClusterSettings, work: Callable[[], Awaitable[T]]) -> T:
+    """Raises CliError, which says what could not be reached, and where it is."""
 
     async def run() -> T:
         return await work()
@@ -47,8 +53,18 @@ def carried_out(work: Callable[[], Awaitable[T]]) -> T:
         return asyncio.run(run())
     except ImportError as error:
         raise CliError(f"a cluster needs more libraries ({error.name}): pip install 'halfmoon[cluster]'") from None
+    except (DatabaseUnavailableError, CatalogUnavailableError) as error:
+        raise CliError(f"the database ({_address(settings.database)}): {error}") from None
+    except StoreUnavailableError as error:
+        place = "" if settings.store_endpoint is None else f" at {_address(settings.store_endpoint)}"
+        raise CliError(f"the object store ({settings.store}{place}): {error}") from None
     except HalfmoonError as error:
         raise CliError(str(error)) from None
+
+
+def _address(url: str | None) -> str:
+    """Without what may be a secret: the user with a password, and options."""
+    return (url or "").partition("?")[0].rpartition("//")[2].rpartition("@")[2]
 
 
 def make_keys(folder: Path, nodes: int = 0) -> None:

@@ -37,7 +37,7 @@ def bring_in(directory: Path, config: Path, patterns: Sequence[str], result: Out
             ).run()
 
     try:
-        made = carried_out(run)
+        made = carried_out(settings, run)
     except OSError as error:
         raise CliError(f"{error.filename or directory}: {error.strerror or error}") from None
     finally:

@@ -50,6 +50,11 @@ def init(
     settings = settings_of(config)
     folder = Path(settings.keys)
 
+    async def check_none() -> None:
+        from halfmoon.cluster.postgres.tables import PostgresTables
+
+        await PostgresTables(engines.database_access(settings)).check_empty()
+
     async def make() -> str:
         from halfmoon.cluster.postgres import schema
 
@@ -57,8 +62,9 @@ def init(
         await schema.create(engines.database_access(settings), cluster_id, fast, objects)
         return cluster_id
 
+    carried_out(settings, check_none)  # before keys are made that no node would know
     make_keys(folder, nodes)
-    cluster_id = carried_out(make)
+    cluster_id = carried_out(settings, make)
     if result is Output.JSON:
         output.json_document({"cluster_id": cluster_id, "fast": fast, "object": objects, "keys": str(folder)})
     else:
@@ -98,7 +104,7 @@ def upgrade(config: Config) -> int:
 
         return await schema.upgrade(engines.database_access(settings))
 
-    before, now = carried_out(bring)
+    before, now = carried_out(settings, bring)
     output.line(f"the tables have format {now}" + ("" if now == before else f"; before, they had {before}"))
     return 0
 
@@ -139,7 +145,7 @@ def check(
         return await try_database(engines.database_access(settings), name), of_store
 
     with output.status("trying the database and the object store"):
-        of_database, of_store = carried_out(attempt)
+        of_database, of_store = carried_out(settings, attempt)
     return _report({"database": of_database, "store": of_store}, result)
 
 
@@ -188,11 +194,14 @@ def shards(config: Config, result: OutputOption = Output.TEXT) -> int:
     settings = settings_of(config)
 
     async def look() -> list[ShardLook]:
+        from halfmoon.cluster.postgres import schema
         from halfmoon.cluster.postgres.looking import look_at_shards
 
-        return await look_at_shards(engines.database_access(settings))
+        access = engines.database_access(settings)
+        await schema.check(access)
+        return await look_at_shards(access)
 
-    found = carried_out(look)
+    found = carried_out(settings, look)
     rows = [
         {
             "shard": each.shard, "durability": each.durability, "node": each.node, "epoch": each.epoch,
@@ -209,26 +218,36 @@ def move(
     number: Annotated[int, typer.Argument(metavar="NODE", min=0, show_default=False)],
     config: Config,
 ) -> int:
-    """Move a shard to another node, and wait until it is there."""
+    """Move a shard to another node, and wait until it is there.
 
-    async def carry_out(database: LogDatabase) -> None:
-        nodes = {node.incarnation: node for node in await database.nodes() if node.alive}
-        if number not in {node.number for node in nodes.values()}:
-            raise StartError(f"node {number} is not up")
-        if not await database.want(shard, number):
-            raise StartError(f"there is no shard {shard}")
-
-        async def is_there() -> bool:
-            (head,) = (head for head in await database.heads() if head.shard == shard)
-            node = nodes.get(head.owner or 0)
-            return node is not None and node.number == number
-
-        if not await _comes_about(is_there):
-            raise StartError(f"shard {shard} is not at node {number} after {WAIT_S:g} s; it is still wanted there")
-
-    with_database(settings_of(config), carry_out)
+    To the node that has it already, this takes back an earlier move that has not come about.
+    """
+    with_database(settings_of(config), lambda database: move_shard(database, shard, number))
     output.line(f"shard {shard} is at node {number}")
     return 0
+
+
+async def move_shard(database: LogDatabase, shard: int, number: int) -> None:
+    """Raises StartError, DatabaseUnavailableError."""
+    if not any(node.alive and node.number == number for node in await database.nodes()):
+        raise StartError(f"node {number} is not up")
+
+    async def is_there() -> bool:
+        owners = {head.shard: head.owner for head in await database.heads()}
+        if shard not in owners:
+            raise StartError(f"there is no shard {shard}")
+        nodes = await database.nodes()  # asked anew: the node may have been restarted
+        return any(node.alive and (node.incarnation, node.number) == (owners[shard], number) for node in nodes)
+
+    if await is_there():
+        await database.want(shard, None)
+        return
+    await database.want(shard, number)
+    if not await _comes_about(is_there):
+        raise StartError(
+            f"shard {shard} is not at node {number} after {WAIT_S:g} s; it is still wanted there. A move to the node "
+            "that has it takes that back"
+        )
 
 
 def drain(
@@ -258,8 +277,10 @@ def drain(
 
 
 async def _comes_about(is_so: Callable[[], Awaitable[bool]]) -> bool:
-    for _ in range(round(WAIT_S / LOOK_S)):
-        if await is_so():
-            return True
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + WAIT_S
+    while not await is_so():
+        if loop.time() >= until_s:
+            return False
         await asyncio.sleep(LOOK_S)
-    return False
+    return True

@@ -53,7 +53,7 @@ class Killing:
             self._ended.wait(AWAY_S)
             try:
                 node.start()
-            except StartError as error:
+            except (StartError, TimeoutError) as error:
                 self.problem = str(error)
                 return
 

@@ -11,14 +11,20 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
+from halfmoon.cli.cluster_nodes import WAIT_S, move_shard
 from halfmoon.cli.main import run
+from halfmoon.cluster.engine.pieces import Durability
+from halfmoon.errors import StartError
 from halfmoon.server.workers.routes import contexts
+from tests.cluster.engine.doubles import MemoryDatabase
+from tests.cluster.engine.virtual import play
 from tests.cluster.servers import object_store, postgres
 
 Say = Callable[..., Any]
@@ -57,7 +63,10 @@ def test_a_cluster_is_made_once_with_keys_for_its_nodes(say: Say, config: Path) 
         assert stat.S_IMODE((keys / secret).stat().st_mode) == 0o600
     before = (keys / "ca.crt").read_bytes(), (keys / "node.key").read_bytes()
     assert "has a cluster already" in say("init", code=1)
-    assert (keys / "ca.crt").read_bytes(), (keys / "node.key").read_bytes() == before
+    assert ((keys / "ca.crt").read_bytes(), (keys / "node.key").read_bytes()) == before
+    (keys / "ca.crt").unlink()
+    assert "has a cluster already" in say("init", code=1)
+    assert not (keys / "ca.crt").exists()  # no new authority for a cluster that is there
     assert say("status") == "NODE  ADDRESS  RACK  STATE  FORMAT  FAST  OBJECT\n"
     assert "have format" in say("upgrade")
 
@@ -100,11 +109,14 @@ def test_without_the_authoritys_key_no_keys_are_made(say: Say, config: Path) -> 
     assert "ca.crt is missing: `halfmoon cluster init` makes it" in say("certificate", "1", code=1)
     say("init", "--nodes", "1")
     (config.parent / "keys" / "ca.key").unlink()
-    assert "ca.key is missing" in say("certificate", "2", code=1)
+    said = say("certificate", "2", code=1)
+    assert "ca.key is missing" in said
+    assert "elsewhere" in said
 
 
 def test_what_is_no_cluster_is_said(say: Say, config: Path, tmp_path: Path) -> None:
-    assert "the database has no cluster: `halfmoon cluster init` makes one" in say("upgrade", code=1)
+    for words in (["upgrade"], ["status"], ["shards"], ["move", "0", "1"], ["drain", "1"]):
+        assert say(*words, code=1) == "halfmoon: the database has no cluster: `halfmoon cluster init` makes one\n"
     (tmp_path / "plain.yaml").write_text("node: {id: 1}\n")
     assert run(["cluster", "status", "--config", str(tmp_path / "plain.yaml")]) == 1
 
@@ -115,7 +127,13 @@ def test_nodes_that_are_gone_are_shown_for_a_while(say: Say, config: Path) -> No
     async def starts() -> None:
         connection = await asyncpg.connect(json.loads(config.read_text())["cluster"]["database"])
         try:
-            for number, left_s, draining in ((1, -60, False), (2, -9, False), (3, -9, True), (1, 60, False)):
+            for number, left_s, draining in (
+                (1, -60, False),
+                (2, -9, False),
+                (3, -9, True),
+                (1, 60, False),
+                (4, -3_700, False),
+            ):
                 await connection.execute(
                     "insert into node (number, host, port, rack, doors, lease_until, format, draining) "
                     "values ($1, 'host', 9190, 'a', '', clock_timestamp() + make_interval(secs => $2), 1, $3)",
@@ -186,11 +204,109 @@ def _shown(config: Path) -> str:
 def test_a_database_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("asyncpg", reason="asyncpg is not installed: pip install 'halfmoon[cluster]'")
     path = tmp_path / "broker.yaml"
-    cluster = {"database": "postgresql://x@127.0.0.1:1/x", "store": "s3://a/b", "keys": str(tmp_path / "keys")}
+    cluster: dict[str, Any] = {
+        "database": "postgresql://x:secret@127.0.0.1:1/x?application_name=secret",
+        "store": "s3://a/b",
+        "keys": str(tmp_path / "keys"),
+    }
     path.write_text(json.dumps({"node": {"id": 1}, "cluster": cluster}))
     for words in (["init"], ["status"], ["upgrade"]):
         assert run(["cluster", *words, "--config", str(path)]) == 1
-        assert "ConnectionRefusedError" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert said.startswith("halfmoon: the database (127.0.0.1:1/x): ConnectionRefusedError")
+        assert "secret" not in said
+
+
+@pytest.mark.parametrize(
+    ("user", "name", "said"),
+    [("nobody", None, 'role "nobody" does not exist'), (None, "nothing", 'database "nothing" does not exist')],
+)
+def test_a_database_that_refuses_to_be_connected_to_is_no_surprise(
+    config: Path, capsys: pytest.CaptureFixture[str], user: str | None, name: str | None, said: str
+) -> None:
+    sections = json.loads(config.read_text())
+    url = urlsplit(sections["cluster"]["database"])
+    netloc = url.netloc if user is None else f"{user}@{url.netloc.rpartition('@')[2]}"
+    sections["cluster"]["database"] = url._replace(
+        netloc=netloc, path=url.path if name is None else f"/{name}"
+    ).geturl()
+    config.write_text(json.dumps(sections))
+    for words in (["cluster", "init"], ["cluster", "status"], ["serve"]):
+        assert run([*words, "--config", str(config)]) == 1
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith("halfmoon: the database")
+        assert said in error
+        assert "unexpected" not in error
+
+
+def test_a_store_that_is_not_there_is_named(say: Say, config: Path) -> None:
+    pytest.importorskip("obstore", reason="obstore is not installed: pip install 'halfmoon[cluster]'")
+    say("init")
+    sections = json.loads(config.read_text())
+    (config.parent / "secret").write_text("a secret")
+    sections["cluster"] |= {
+        "store": "s3://bucket/prefix", "store_endpoint": "http://127.0.0.1:1", "store_access_key": "key",
+        "store_secret": str(config.parent / "secret"),
+    }  # fmt: skip
+    config.write_text(json.dumps(sections))
+    said = say("resume", code=1)
+    assert said.startswith("halfmoon: the object store (s3://bucket/prefix at 127.0.0.1:1): ")
+    assert "a secret" not in said
+
+
+def test_a_shard_that_is_there_already_is_not_wanted_anywhere(say: Say, config: Path) -> None:
+    """So a wish can be taken back."""
+    say("init", "--fast", "2", "--objects", "0")
+    dsn = json.loads(config.read_text())["cluster"]["database"]
+    with asyncio.Runner() as runner:
+        connection = runner.run(asyncpg.connect(dsn))
+        for statement in (
+            "insert into node (number, host, port, rack, doors, lease_until) "
+            "values (7, 'a', 1, '', '', clock_timestamp() + interval '1 h')",
+            "select pg_advisory_lock(77, 1)",  # by which it lives
+            "update shard set owner = 1, epoch = 1, wanted = 3 where shard = 0",
+        ):
+            runner.run(connection.execute(statement))
+        assert say("move", "0", "7") == "shard 0 is at node 7\n"
+        assert runner.run(connection.fetchval("select wanted from shard where shard = 0")) is None
+        assert "there is no shard 2" in say("move", "2", "7", code=1)
+        runner.run(connection.close())
+
+
+def test_a_move_ends_at_the_node_that_was_started_anew_meanwhile() -> None:
+    async def story() -> None:
+        database = MemoryDatabase([Durability.FAST])
+        first, second = await database.register(1, "a", 1, ""), await database.register(2, "b", 1, "")
+        assert await database.take(0, 0, first) is not None
+        moving = asyncio.ensure_future(move_shard(database, 0, 2))
+        await asyncio.sleep(1)
+        await database.leave(second)
+        again = await database.register(2, "b", 1, "")
+        assert database.shards[0].head.wanted == 2
+        assert await database.hand_over(0, 1, again) is not None
+        await moving
+
+    play(story())
+
+
+def test_a_move_that_does_not_come_about_ends_in_time_though_the_database_is_slow() -> None:
+    async def story() -> None:
+        database = MemoryDatabase([Durability.FAST])
+        lives = await database.register(1, "a", 1, "")
+        database._lives = lambda number: number == lives  # type: ignore[method-assign]
+        heads, loop = database.heads, asyncio.get_running_loop()
+
+        async def slow() -> Any:
+            await asyncio.sleep(5)
+            return await heads()
+
+        database.heads = slow  # type: ignore[method-assign]
+        begun_s = loop.time()
+        with pytest.raises(StartError, match="it is still wanted there"):
+            await move_shard(database, 0, 1)
+        assert WAIT_S <= loop.time() - begun_s < WAIT_S + 20
+
+    play(story())
 
 
 def test_services_are_tried(

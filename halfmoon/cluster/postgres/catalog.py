@@ -15,10 +15,9 @@ import asyncpg
 from halfmoon.cluster.catalog_rows import CHANGES, KEPT, change_of, news_of
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.postgres.connecting import Access, translated
-from halfmoon.cluster.postgres.schema import NEWEST, found_format
+from halfmoon.cluster.postgres.schema import check_known
 from halfmoon.cluster.store import CatalogUnavailableError, Cluster, News
 from halfmoon.core.crc import crc32c
-from halfmoon.errors import StartError
 
 T = TypeVar("T")
 
@@ -71,9 +70,7 @@ class PostgresStore:
 
     async def _read_cluster(self) -> Cluster:
         connection = await self._connected()
-        found = await found_format(connection)
-        if found < NEWEST:
-            raise StartError(f"the database has format {found}, and needs {NEWEST}: run `halfmoon cluster upgrade`")
+        await check_known(connection)
         row = await connection.fetchrow("select id, shards from cluster")
         return Cluster(row[0], row[1])
 

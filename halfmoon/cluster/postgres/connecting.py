@@ -93,7 +93,8 @@ class translated:  # noqa: N801, used like contextlib.suppress
 
 
 def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".rstrip(": ")
+    said = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else "")
+    return f"{type(error).__name__}: {said}".rstrip(": ")
 
 
 @asynccontextmanager

@@ -96,6 +96,23 @@ async def _upgrade(access: Access) -> tuple[int, int]:
         await connection.close()
 
 
+async def check(access: Access) -> None:
+    """Raises StartError where there is no cluster that this program can do with."""
+    connection = await access.connect()
+    try:
+        with translated():
+            await check_known(connection)
+    finally:
+        await connection.close()
+
+
+async def check_known(connection: Any) -> None:
+    """Raises StartError where the tables are not those of this version or the next."""
+    found = await found_format(connection)
+    if found < NEWEST:
+        raise StartError(f"the database has format {found}, and needs {NEWEST}: run `halfmoon cluster upgrade`")
+
+
 async def found_format(connection: Any) -> int:
     """Of the tables. Raises StartError where there are none, or ones that a program is for which is newer than the next
     version of this one."""

@@ -70,7 +70,8 @@ def make_node(folder: Path, number: int) -> NodeKeys:
     try:
         authority = development.Pair(paths.authority.read_bytes(), (folder / CA_KEY).read_bytes())
     except FileNotFoundError as error:
-        raise StartError(f"{error.filename} is missing: `halfmoon cluster init` makes it") from error
+        why = "`halfmoon cluster init` makes it" if not paths.authority.exists() else "it may be kept elsewhere"
+        raise StartError(f"{error.filename} is missing: {why}") from error
     try:
         made = development.make_node(authority, f"node-{number}", datetime.now(UTC))
     except ValueError as error:
