@@ -137,3 +137,16 @@ def test_its_commands(tmp_path: Path) -> None:
         assert len(reader.run(REBUILD).splitlines()) == 33
         rebuilt.start()
         assert read(rebuilt.bootstrap, "clicks-2026", 3) == [b"1", b"2", b"3"]
+
+
+def test_it_says_what_a_pooler_must_let_pass() -> None:
+    """PgBouncer knows the name of an application itself, and refuses what else it is not told to ignore."""
+    pytest.importorskip("asyncpg", reason="asyncpg is not installed: pip install 'halfmoon[cluster]'")
+    from halfmoon.cluster.postgres.connecting import _SERVER_SETTINGS
+
+    (ignored,) = re.findall(r"^ignore_startup_parameters = (.*)$", PAGE, re.MULTILINE)
+    assert ignored.split(", ") == [name for name in _SERVER_SETTINGS if name != "application_name"]
+    limits = dict(re.findall(r"^ALTER ROLE halfmoon SET (\w+) = '(\d+)s';$", PAGE, re.MULTILINE))
+    sent = {name: value for name, value in _SERVER_SETTINGS.items() if not name.startswith("tcp_")}
+    del sent["application_name"]
+    assert {name: f"{value}000" for name, value in limits.items()} == sent

@@ -118,9 +118,13 @@ ALIVE: Final = f"""(
 )"""
 """A new node has not taken its lock yet; after a restart of the database nobody has, and none on a standby that has
 just taken over (what it replayed last was the primary's last commit). None of this is a death."""
+_GONE: Final = """(
+    node.lease_until < clock_timestamp() - interval '1 h' and not exists (select from shard where owner = incarnation)
+)"""
+"""For so long that it is not shown any more."""
 NODES: Final = (
     f"select incarnation, number, host, port, rack, {ALIVE}, draining, doors, format, stores from node "
-    "order by incarnation"
+    f"where not {_GONE} order by incarnation"
 )
 TAKE: Final = f"""
 update shard set owner = $3, epoch = epoch + 1 where shard = $1 and epoch = $2
@@ -137,6 +141,4 @@ BEGUN_ANEW: Final = "update shard set restored = false where shard = $1 and epoc
 LEAVE: Final = "update node set lease_until = clock_timestamp() where incarnation = $1"
 WANT: Final = "update shard set wanted = $2 where shard = $1 returning shard"
 DRAIN: Final = f"update node set draining = $2 where number = $1 and {ALIVE} returning incarnation"
-BURY: Final = """
-delete from node where lease_until < clock_timestamp() - interval '1 h'
-and not exists (select from shard where owner = incarnation)"""
+BURY: Final = f"delete from node where {_GONE}"
