@@ -85,7 +85,8 @@ class PostgresStore:
     def begin(self, after: int) -> News:
         async def begin() -> News:
             connection = await self._connected()
-            self._held = connection.transaction()
+            # Whatever the database's default is: in a snapshot of before it waits, it would miss the change before it.
+            self._held = connection.transaction(isolation="read_committed")
             await self._held.start()
             await connection.fetch(_HOLD)
             return await _news(connection, after)
@@ -123,7 +124,7 @@ class PostgresStore:
     def keep(self, version: int, snapshot: bytes, behind: int = 0) -> None:
         async def keep() -> None:
             connection = await self._connected()
-            async with connection.transaction():
+            async with connection.transaction(isolation="read_committed"):
                 await connection.fetch(_HOLD)
                 newest = await connection.fetchval("select coalesce(max(version), 0) from snapshot")
                 if newest >= version:

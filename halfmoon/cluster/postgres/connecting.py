@@ -24,8 +24,6 @@ POOL: Final = 4
 
 _SERVER_SETTINGS: Final = {
     "application_name": "halfmoon",
-    # The catalog's changes are read once the one before has let go: in a snapshot of before they would be missed.
-    "default_transaction_isolation": "read committed",
     "statement_timeout": str(int(CALL_S * 1000)),
     "lock_timeout": str(int(CALL_S * 1000)),
     "idle_in_transaction_session_timeout": "2000",
