@@ -7,6 +7,7 @@ import random
 import pytest
 
 from halfmoon.cluster.backup.chains import Chain, Found, chain
+from halfmoon.cluster.backup.ports import EPOCHS
 from halfmoon.cluster.engine.pieces import Piece
 
 
@@ -54,6 +55,36 @@ def test_a_log_begins_with_a_segment() -> None:
     found = chain([merged(1, 30, 50, 0), merged(1, 50, 60, 50), merged(1, 60, 70, 60)])
     assert spans(found) == [(50, 60), (60, 70)]
     assert chain([merged(1, 30, 50, 0)]) == ((), [(30, 50)])
+
+
+LATER = 7 + EPOCHS
+"""An epoch after the database was brought back."""
+
+
+def test_what_was_written_after_a_moment_to_which_the_database_was_brought_back_is_discarded() -> None:
+    found = chain([
+        stored(1, 0, 200, 0), merged(7, 200, 260, 200), stored(LATER, 200, 210, 200), stored(LATER, 210, 300, 200),
+    ])  # fmt: skip
+    assert (spans(found), list(found.left_out)) == ([(0, 200), (200, 210), (210, 300)], [])
+    across = chain([
+        merged(7, 0, 150, 0), merged(7, 150, 260, 0), merged(7, 260, 400, 260), merged(LATER, 150, 200, 0),
+        merged(LATER, 200, 210, 200), merged(LATER, 210, 300, 200),
+    ])  # fmt: skip
+    assert spans(across) == [(0, 150), (150, 200), (200, 210), (210, 300)]
+    at_a_segment = chain([merged(7, 0, 200, 0), merged(7, 200, 260, 200), merged(LATER, 200, 210, 200)])
+    assert spans(at_a_segment) == [(0, 200), (200, 210)]
+    twice = chain([
+        merged(7, 0, 100, 0), merged(7, 100, 300, 100), stored(LATER, 200, 400, 200),
+        stored(LATER + EPOCHS, 100, 110, 100),
+    ])  # fmt: skip
+    assert spans(twice) == [(0, 100), (100, 110)]
+
+
+def test_what_was_brought_together_later_leaves_what_was_there_before() -> None:
+    found = chain(
+        [merged(7, 0, 100, 0), merged(7, 100, 200, 100), merged(LATER, 200, 300, 100), stored(LATER, 300, 310, 300)]
+    )
+    assert spans(found) == [(0, 100), (100, 200), (200, 300), (300, 310)]
 
 
 @pytest.mark.parametrize(("hole", "kept"), [((10, 20), (20, 100)), ((80, 90), (0, 80))])
