@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -42,6 +42,12 @@ class Manifest(msgspec.Struct, kw_only=True):
     objects_bytes: int
 
 
+_TAKEN: Final = {
+    "object": ("key", "size"),
+    "piece": ("key", "start_position", "end_position", "crc", "at"),
+    "file": ("key", "size", "crc"),
+}
+"""Columns of what names objects."""
 _manifest = msgspec.json.Decoder(Manifest)
 
 
@@ -58,26 +64,36 @@ class Wanted(NamedTuple):
 
     key: str
     size: int
-    parts: list[Part]
-    """What is needed of it."""
+    parts: set[Part]
+    """What is needed of it. Several shards may need the same."""
 
 
 class Objects:
     """Those that rows name, gathered while the rows go by."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns: Mapping[str, Sequence[str]]) -> None:
+        """`columns`: of the tables, as rows have them."""
         self.by_key: dict[str, Wanted] = {}
+        self._taken = {
+            table: [columns[table].index(name) for name in names]
+            for table, names in _TAKEN.items()
+            if table in columns
+        }  # fmt: skip
 
     def see(self, found: Rows) -> None:
-        if found.table == "object":
-            for key, size in found.rows:
-                self.by_key[key] = Wanted(key, size, [])
-        elif found.table == "piece":
-            for _, start, end, crc, _, key, at in found.rows:
-                self.by_key[key].parts.append(Part(at, end - start, crc))
-        elif found.table == "file":
-            for _, _, key, size, crc in found.rows:
-                self.by_key[key].parts.append(Part(0, size, crc))
+        places = self._taken.get(found.table)
+        if places is None:
+            return
+        for row in found.rows:
+            key, *more = (row[place] for place in places)
+            if found.table == "object":
+                self.by_key[key] = Wanted(key, *more, set())
+            elif found.table == "piece":
+                start, end, crc, at = more
+                self.by_key[key].parts.add(Part(at, end - start, crc))
+            else:
+                size, crc = more
+                self.by_key[key].parts.add(Part(0, size, crc))
 
     @property
     def bytes(self) -> int:
@@ -122,7 +138,7 @@ class Copied:
 
     def objects(self, manifest: Manifest) -> Mapping[str, Wanted]:
         """By key. Raises StartError, OSError."""
-        found = Objects()
+        found = Objects(manifest.columns)
         for rows in self.rows(manifest):
             found.see(rows)
         return found.by_key

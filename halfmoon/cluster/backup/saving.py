@@ -8,6 +8,7 @@ however long that takes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -62,6 +63,8 @@ class Saving:
             raise StartError(f"{folder} exists already")
         known = set() if self._base is None else set(self._base.objects(self._base.manifest()))
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(PermissionError):  # it was there, and is another user's: the files are our own
+            folder.chmod(0o700)
         pin = await self._source.pin()
         keeping = asyncio.ensure_future(self._keep(pin))
         copying = asyncio.ensure_future(self._copy(known))
@@ -74,7 +77,8 @@ class Saving:
             for task in (keeping, copying):
                 task.cancel()
             await asyncio.gather(keeping, copying, return_exceptions=True)
-            await self._source.unpin(pin)
+            with contextlib.suppress(DatabaseUnavailableError):  # it ends of itself, and the backup is whole or is not
+                await self._source.unpin(pin)
 
     async def _keep(self, pin: int) -> None:
         while True:
@@ -88,7 +92,7 @@ class Saving:
 
     async def _copy(self, known: set[str]) -> Report:
         moments: list[Moment] = []
-        objects = Objects()
+        objects = Objects(COLUMNS)
         cluster_id, shards = "", 0
         writer = TablesWriter(self._copied.tables)
         try:
@@ -97,6 +101,7 @@ class Saving:
                 objects.see(rows)
                 if rows.table == "cluster":
                     ((cluster_id, shards),) = rows.rows
+            await asyncio.to_thread(writer.sync)
         finally:
             writer.close()
         self._total = objects.bytes

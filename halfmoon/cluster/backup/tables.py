@@ -7,6 +7,7 @@ Little-endian. Which columns a table has stands in the manifest (`copied`), so a
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -46,7 +47,8 @@ class Rows(NamedTuple):
 
 class TablesWriter:
     def __init__(self, path: Path) -> None:
-        self._file = path.open("xb")
+        # Nobody else may read it: it has credentials and messages.
+        self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
         self.size = 0
         """Bytes."""
         self.counts = dict.fromkeys(COLUMNS, 0)
@@ -58,6 +60,11 @@ class TablesWriter:
         self._file.write(body)
         self.size += _HEAD.size + len(body)
         self.counts[found.table] += len(found.rows)
+
+    def sync(self) -> None:
+        """All of it is on the disk then. Raises OSError."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()

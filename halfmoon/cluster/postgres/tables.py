@@ -81,7 +81,7 @@ class PostgresTables:
             await _take_long(connection)
             async with connection.transaction(isolation="repeatable_read", readonly=True):
                 found = await _check_format(connection)
-                at = await connection.fetchval("select clock_timestamp()")
+                at = await connection.fetchval("select transaction_timestamp()")
                 told.append(Moment(at.isoformat(timespec="milliseconds"), found))
                 for table, columns in COLUMNS.items():
                     at_once = FRAME_ROWS if table == "wal" else ROWS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import Any
 import pytest
 
 from halfmoon.cluster.backup import ports, saving
-from halfmoon.cluster.backup.copied import MANIFEST, TABLES, Copied
+from halfmoon.cluster.backup.copied import MANIFEST, OBJECTS, TABLES, Copied, Objects, Part, Wanted
 from halfmoon.cluster.backup.ports import EPOCHS
 from halfmoon.cluster.backup.restoring import Restoring
 from halfmoon.cluster.backup.returning import bring_back
 from halfmoon.cluster.backup.saving import Saving
+from halfmoon.cluster.backup.tables import Rows
+from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.objects import StoreUnavailableError
 from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.cluster.engine.sweeping import Sweeper
@@ -166,6 +169,71 @@ def test_pins_end_by_themselves_where_nobody_renews_them(make: Make, monkeypatch
 def _expire(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("halfmoon.cluster.postgres.tables", "tests.cluster.backup.worlds"):
         monkeypatch.setattr(f"{module}.PINNED_S", -1.0)
+
+
+def test_a_backup_is_on_the_disk_before_it_is_one(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: set[int] = set()
+    before: list[set[int]] = []
+    sync, rename = os.fsync, Path.rename
+
+    def fsync(fd: int) -> None:
+        synced.add(os.fstat(fd).st_ino)
+        sync(fd)
+
+    def renamed(path: Path, target: Path) -> Path:
+        before.append(set(synced))
+        return rename(path, target)
+
+    async def story() -> None:
+        async with memory() as world:
+            await world.fill()
+            monkeypatch.setattr(os, "fsync", fsync)
+            monkeypatch.setattr(Path, "rename", renamed)
+            await Saving(world.source, world.store, saved).run()
+            monkeypatch.undo()
+            (known,) = before
+            assert {path.stat().st_ino for path in saved.rglob("*")} <= known
+
+    play(story)
+
+
+def test_nobody_else_may_read_a_backup(saved: Path) -> None:
+    async def story() -> None:
+        async with memory() as world:
+            await world.fill()
+            saved.mkdir(mode=0o755)
+            await Saving(world.source, world.store, saved).run()
+            assert saved.stat().st_mode & 0o777 == 0o700
+            for path in (saved / TABLES, *(saved / OBJECTS).rglob("*")):
+                assert path.is_dir() or path.stat().st_mode & 0o777 == 0o600
+
+    play(story)
+
+
+def test_a_whole_backup_is_one_also_where_its_pin_cannot_be_taken_back(saved: Path) -> None:
+    async def story() -> None:
+        async with memory() as world, memory(empty=True) as new:
+            await world.fill()
+
+            async def unreachable(number: int) -> None:
+                raise DatabaseUnavailableError("no answer")
+
+            world.tables.unpin = unreachable
+            await Saving(world.source, world.store, saved).run()
+            await Restoring(new.target, new.store, saved).run(FORMAT)
+
+    play(story)
+
+
+def test_columns_are_those_of_the_backup() -> None:
+    objects = Objects({
+        "object": ("size", "since", "key"), "file": ("key", "shard", "crc", "size"),
+        "piece": ("at", "key", "end_position", "crc", "start_position"),
+    })  # fmt: skip
+    objects.see(Rows("object", [(70, 0, "a"), (9, 0, "f")]))
+    objects.see(Rows("piece", [(20, "a", 150, 7, 100)]))
+    objects.see(Rows("file", [("f", shard, 5, 9) for shard in range(32)]))
+    assert objects.by_key == {"a": Wanted("a", 70, {Part(20, 50, 7)}), "f": Wanted("f", 9, {Part(0, 9, 5)})}
 
 
 def test_objects_that_an_earlier_backup_has_are_linked(saved: Path) -> None:
