@@ -10,7 +10,6 @@ import typer
 from halfmoon.cli import output
 from halfmoon.cli.cluster_common import Config, carried_out, make_keys, settings_of
 from halfmoon.cli.options import Output, OutputOption
-from halfmoon.cluster.placement import Layout
 from halfmoon.server.nodes import engines, keys
 
 if TYPE_CHECKING:
@@ -68,10 +67,9 @@ def restore(
 ) -> int:
     """Make a cluster of BACKUP, in an empty database.
 
-    The bucket, or the prefix in it, has nothing of that cluster.
+    Stop all nodes of that cluster before. The bucket, or the prefix in it, has nothing of it any more.
 
-    Nodes can be started then. Nothing is there before all of it is: a restore that was interrupted is given again. The
-    cluster must not be there any more under the same bucket and prefix.
+    Nodes can be started then. Nothing is there before all of it is: a restore that was interrupted is given again.
     """
     settings = settings_of(config)
     folder = Path(settings.keys)
@@ -133,6 +131,10 @@ def rebuild(
     config: Config,
     fast: Annotated[int, typer.Option("--fast", min=1, help="As `halfmoon cluster init` was told.")],
     objects: Annotated[int, typer.Option("--objects", min=0, help="As `halfmoon cluster init` was told.")],
+    cluster: Annotated[
+        str | None,
+        typer.Option("--cluster", metavar="ID", help="Where the store has objects of several.", show_default=False),
+    ] = None,
     result: OutputOption = Output.TEXT,
 ) -> int:
     """Make a database of what is in the store, where it is lost.
@@ -140,37 +142,20 @@ def rebuild(
     In an empty database, while no node runs, where all backups are lost, too. Lost is what was in the database only:
     messages of fast shards of the last minute, more where the store had been away; users, access rules, quotas and
     configurations of nodes. LEFT-OUT are log positions behind or before a hole.
+
+    Nodes can be started when all of it is there: a rebuild that was interrupted is given again.
     """
     settings = settings_of(config)
-    layout = Layout(fast + objects, fast)
 
     async def run() -> tuple[Rebuilt, int]:
         from halfmoon.cluster.backup.rebuilding import Rebuilding
-        from halfmoon.cluster.backup.tables import COLUMNS
-        from halfmoon.cluster.postgres.catalog import PostgresStore
         from halfmoon.cluster.postgres.logs import PostgresLogs
         from halfmoon.cluster.postgres.tables import PostgresTables
-        from halfmoon.server.nodes.rebuilding import rebuild_catalog
+        from halfmoon.server.nodes.rebuilding import rebuild
 
         access, store = engines.database_access(settings), engines.object_store(settings, patient=True)
-        tables = PostgresTables(access)
-        await tables.check_empty()
-        rebuilding = Rebuilding(store, fast, objects)
-        found = await rebuilding.look()
-        await tables.fill(rebuilding.rows(), COLUMNS)
-
-        def keep(version: int, data: bytes) -> None:
-            catalog = PostgresStore(access)
-            try:
-                catalog.keep(version, data)
-            finally:
-                catalog.close()
-
-        database = await PostgresLogs.open(access)
-        try:
-            return found, await rebuild_catalog(database, store, found.cluster_id, layout, settings, keep)
-        finally:
-            await database.close()
+        rebuilding = Rebuilding(store, fast, objects, cluster)
+        return await rebuild(rebuilding, PostgresTables(access), lambda: PostgresLogs.open(access), store, settings)
 
     with output.status("reading the store"):
         found, topics = carried_out(settings, run)
@@ -181,11 +166,12 @@ def rebuild(
         } for shard, chain in found.chains.items()
     ]  # fmt: skip
     if result is Output.JSON:
-        output.json_document({"cluster": found.cluster_id, "topics": topics, "unread": found.unread, "shards": rows})
+        output.json_document({"cluster": found.cluster.id, "topics": topics, "unread": found.unread, "shards": rows})
     else:
         output.table(rows, ("shard", "start", "end", "left_out"))
     output.note(
-        f"halfmoon: cluster {found.cluster_id} has {topics} topics again, of {found.objects} objects. Users, access "
-        "rules and quotas have to be set anew"
+        f"halfmoon: cluster {found.cluster.id} has {topics} topics again, of {found.objects} objects"
+        + (f"; {found.unread} more do not say what they are" if found.unread else "")
+        + ". Users, access rules and quotas have to be set anew"
     )
     return 1 if any(chain.left_out for chain in found.chains.values()) else 0

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from halfmoon.errors import StartError
 from halfmoon.hooks.java_hash import string_hash
 from halfmoon.schema.group_topics import CHECK_PREFIX, DEAD_LETTER_PREFIX, giving_up_group, retrying_group
 
@@ -42,6 +43,15 @@ class Layout(NamedTuple):
     @classmethod
     def of_workers(cls, shards: int) -> Layout:
         return cls(shards, shards)
+
+    @classmethod
+    def of_cluster(cls, fast: int, objects: int) -> Layout:
+        """With so many shards of each durability. Raises StartError."""
+        if not 1 <= fast <= fast + objects <= MOST_SHARDS:
+            raise StartError(
+                f"{fast} fast shards and {objects} of objects; from 1 fast one to {MOST_SHARDS} together are possible"
+            )
+        return cls(fast + objects, fast)
 
     def coordinator_of(self, name: str) -> int:
         return coordinator_of(name, self.fast)

@@ -6,7 +6,8 @@ from functools import partial
 
 import pytest
 
-from halfmoon.cluster.store import CatalogStore
+from halfmoon.cluster.backup.tables import COLUMNS, Rows
+from halfmoon.cluster.store import CatalogStore, Cluster
 from halfmoon.errors import StartError
 from tests.cluster.catalog_contract import CatalogContract, Open
 from tests.cluster.servers import postgres
@@ -56,6 +57,63 @@ def test_a_cluster_is_made_once(dsn: str) -> None:
     store = _open(dsn)
     assert store.cluster == ("a-cluster", 1)
     store.close()
+
+
+def test_what_is_not_finished_is_no_cluster_and_is_made_anew(dsn: str) -> None:
+    from halfmoon.cluster.postgres.connecting import Access
+    from halfmoon.cluster.postgres.schema import upgrade
+    from halfmoon.cluster.postgres.tables import PostgresTables
+
+    access = Access(dsn)
+    tables = PostgresTables(access)
+
+    async def fill() -> None:
+        await tables.fill(iter([Rows("shard", [(0, "fast", 3, 0)]), Rows("object", [("a-cluster/o/1", 7)])]), COLUMNS)
+
+    for _ in range(2):
+        asyncio.run(fill())
+        for refused in (lambda: _open(dsn), lambda: asyncio.run(upgrade(access)), lambda: asyncio.run(tables.pin())):
+            with pytest.raises(StartError, match="`halfmoon cluster rebuild` again"):
+                refused()
+    asyncio.run(tables.finish(Cluster("a-cluster", 1), 7, b"all"))
+    store = _open(dsn)
+    assert (store.cluster, store.read(0).snapshot) == (("a-cluster", 1), (7, b"all"))
+    store.close()
+    for refused in (lambda: asyncio.run(fill()), lambda: asyncio.run(tables.finish(Cluster("b", 1), 1, b""))):
+        with pytest.raises(StartError, match="has a cluster already"):
+            refused()
+    assert asyncio.run(tables.needed()) == {}
+
+
+def test_what_is_begun_and_given_up_is_in_the_way_of_no_new_cluster(dsn: str) -> None:
+    from halfmoon.cluster.postgres.connecting import Access
+    from halfmoon.cluster.postgres.schema import create
+    from halfmoon.cluster.postgres.tables import PostgresTables
+
+    access = Access(dsn)
+    asyncio.run(PostgresTables(access).fill(iter([Rows("shard", [(0, "fast", 3, 0)])]), COLUMNS))
+    asyncio.run(create(access, "another", 2, 1))
+    store = _open(dsn)
+    assert store.cluster == ("another", 3)
+    store.close()
+
+
+def test_all_tables_are_emptied(dsn: str) -> None:
+    """But for the one that says which they are."""
+    import asyncpg
+
+    from halfmoon.cluster.postgres import schema
+    from halfmoon.cluster.postgres.connecting import Access
+
+    async def names() -> set[str]:
+        await schema.create(Access(dsn), "a-cluster", 1, 0)
+        connection = await asyncpg.connect(dsn)
+        rows = await connection.fetch("select tablename from pg_tables where schemaname = 'public'")
+        await connection.close()
+        return {row[0] for row in rows}
+
+    emptied = schema._EMPTY.removeprefix("truncate ").split(", ")
+    assert asyncio.run(names()) == {*emptied, "format"}
 
 
 def test_a_newer_format_is_refused(dsn: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from halfmoon.cluster.backup.tables import Rows
+from halfmoon.cluster.store import Cluster
 
 EPOCHS: Final = 1 << 16
 """A log that is brought back goes on so many epochs later: it may have had others since, which clients have seen. They
@@ -55,7 +56,13 @@ class Target(Protocol):
 
     async def fill(self, rows: Iterator[Rows], columns: Mapping[str, Sequence[str]]) -> None:
         """Make the tables, and put these rows into them: all, or none. Each shard is in an epoch that is EPOCHS later
-        than its row says, belongs to nobody, and was restored."""
+        than its row says, belongs to nobody, and was restored. Without a row of `cluster` it is no cluster before
+        `finish`: no node starts, and it may be filled anew. Raises StartError where the database has a cluster."""
+        ...
+
+    async def finish(self, cluster: Cluster, version: int, snapshot: bytes) -> None:
+        """What was filled in is this cluster from now on, with this catalog. Raises StartError where the database has a
+        cluster."""
         ...
 
     async def needed(self) -> Mapping[str, int]:

@@ -15,12 +15,13 @@ import asyncpg
 
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.pieces import Durability
-from halfmoon.cluster.placement import MOST_SHARDS
+from halfmoon.cluster.placement import Layout
 from halfmoon.cluster.postgres.connecting import Access, translated
 from halfmoon.errors import StartError
 
 _LOCK: Final = "select pg_advisory_xact_lock(77, 0)"
 """One who makes or changes tables at a time."""
+_EMPTY: Final = "truncate cluster, node, shard, object, piece, wal, file, change, snapshot, pin"
 _OLDER: Final = """
 select distinct number from node where lease_until > clock_timestamp() and format < $1 order by number"""
 TRIES: Final = 5
@@ -41,10 +42,7 @@ NEWEST: Final = _scripts()[-1][0]
 async def create(access: Access, cluster_id: str, fast: int, objects: int) -> None:
     """Make the tables of a new cluster, with so many shards of each durability: those of `fast` come first. Raises
     StartError where there is one already."""
-    if not 1 <= fast <= fast + objects <= MOST_SHARDS:
-        raise StartError(
-            f"{fast} fast shards and {objects} of objects; from 1 fast one to {MOST_SHARDS} together are possible"
-        )
+    Layout.of_cluster(fast, objects)
     kinds = [Durability.FAST] * fast + [Durability.OBJECT] * objects
     connection = await access.connect()
     try:
@@ -59,15 +57,22 @@ async def create(access: Access, cluster_id: str, fast: int, objects: int) -> No
 
 
 async def make_tables(connection: Any) -> None:
-    """In a transaction. Raises StartError where there is a cluster."""
-    await connection.execute(_LOCK)
+    """In a transaction, and empty: they may be there, of a cluster that was not finished. Raises StartError where there
+    is a cluster."""
+    await lock(connection)
     await check_none(connection)
     await _apply(connection)
+    await connection.execute(_EMPTY)
+
+
+async def lock(connection: Any) -> None:
+    """Until the transaction ends nobody else makes or changes tables."""
+    await connection.execute(_LOCK)
 
 
 async def check_none(connection: Any) -> None:
     """Raises StartError where there is a cluster."""
-    if await _has_cluster(connection):
+    if await _has_row(connection, "cluster"):
         raise StartError("the database has a cluster already")
 
 
@@ -86,7 +91,7 @@ async def _upgrade(access: Access) -> tuple[int, int]:
     try:
         with translated():
             async with connection.transaction():
-                await connection.execute(_LOCK)
+                await lock(connection)
                 before = await found_format(connection)
                 if before < NEWEST:
                     await _refuse_older_nodes(connection, before)
@@ -116,7 +121,9 @@ async def check_known(connection: Any) -> None:
 async def found_format(connection: Any) -> int:
     """Of the tables. Raises StartError where there are none, or ones that a program is for which is newer than the next
     version of this one."""
-    if not await _has_cluster(connection):
+    if not await _has_row(connection, "cluster"):
+        if await _has_row(connection, "shard"):
+            raise StartError("the database has a cluster that is not finished: give `halfmoon cluster rebuild` again")
         raise StartError("the database has no cluster: `halfmoon cluster init` makes one")
     found = int(await connection.fetchval("select max(number) from format"))
     if found > NEWEST + 1:
@@ -137,10 +144,10 @@ async def _refuse_older_nodes(connection: Any, before: int) -> None:
         raise StartError(f"replace these nodes first, by ones of format {before}: {numbers}")
 
 
-async def _has_cluster(connection: Any) -> bool:
+async def _has_row(connection: Any, table: str) -> bool:
     try:
         async with connection.transaction():
-            return bool(await connection.fetchval("select exists (select from cluster)"))
+            return bool(await connection.fetchval(f"select exists (select from {table})"))
     except asyncpg.UndefinedTableError:
         return False
 

@@ -11,6 +11,8 @@ from halfmoon.cluster.backup.ports import EPOCHS, PINNED_S, Made, Moment
 from halfmoon.cluster.backup.tables import COLUMNS, Row, Rows
 from halfmoon.cluster.postgres import schema, statements
 from halfmoon.cluster.postgres.connecting import Access, translated
+from halfmoon.cluster.store import Cluster
+from halfmoon.core.crc import crc32c
 from halfmoon.errors import StartError
 
 LONG_S: Final = 600.0
@@ -112,6 +114,16 @@ class PostgresTables:
                         found.table, records=[tuple(row) for row in found.rows], columns=named, timeout=LONG_S
                     )
                 await connection.execute(_BRING_BACK, EPOCHS)
+
+    async def finish(self, cluster: Cluster, version: int, snapshot: bytes) -> None:
+        async with self._connected() as connection:
+            await _take_long(connection)
+            async with connection.transaction():
+                await schema.lock(connection)
+                await schema.check_none(connection)
+                row = version, snapshot, crc32c(snapshot)
+                await connection.execute("insert into snapshot values ($1, $2, $3)", *row)
+                await connection.execute("insert into cluster (id, shards) values ($1, $2)", *cluster)
 
     async def cluster_id(self) -> str:
         async with self._connected() as connection:

@@ -1,5 +1,8 @@
 """`halfmoon cluster rebuild`: the catalog that all shards share, made of what their logs say of it.
 
+First the database has what the objects say: then the logs can be opened. It is a cluster when it has the catalog, too;
+before that no node starts, and the command is given again.
+
 Each shard's log has all topics, with what was last known of them, and the partitions that are its own. So the topics
 are those of the shard that heard of the catalog last, and each partition is where it is found. Users, access rules,
 quotas and configurations of nodes stand in no log: they are lost.
@@ -16,9 +19,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from halfmoon.cluster.backup.tables import COLUMNS
 from halfmoon.cluster.engine.cached_files import CachedFiles
 from halfmoon.cluster.engine.storage import ShardStorage
-from halfmoon.cluster.placement import Layout, place_named
+from halfmoon.cluster.placement import Layout, is_aligned, place_named
 from halfmoon.cluster.shared import SharedCatalog, bare, differences
 from halfmoon.config.settings import Settings
 from halfmoon.core.catalog.catalog import Catalog
@@ -30,14 +34,17 @@ from halfmoon.errors import StartError
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.schema.durability import DURABILITY, FAST
+from halfmoon.schema.group_topics import retrying_group
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.common import CommonSections
 from halfmoon.server.nodes.engine import Engine
 from halfmoon.services.topic_configs import topic_configs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
+    from halfmoon.cluster.backup.ports import Target
+    from halfmoon.cluster.backup.rebuilding import Rebuilding, Rebuilt
     from halfmoon.cluster.engine.backing import Backing
     from halfmoon.cluster.engine.database import LogDatabase
     from halfmoon.cluster.engine.objects import ObjectStore
@@ -133,7 +140,8 @@ def _known(shard: int, catalog: Catalog) -> Known:
 
 
 def shared_catalog(known: list[Known], layout: Layout, table: TopicConfigs, epochs: dict[int, int]) -> SharedCatalog:
-    """What all shards agree on again. `epochs`: of the shards."""
+    """What all shards agree on again. `epochs`: of the shards. Raises StartError where a topic is in shards of another
+    durability."""
     catalog, common = Catalog(Settings(), table), CommonSections(table)
     catalog.register(common.all)
     shared = SharedCatalog(catalog)
@@ -171,27 +179,41 @@ def shared_catalog(known: list[Known], layout: Layout, table: TopicConfigs, epoc
 def _placement(
     topic: TopicState, topics: dict[int, TopicState], where: dict[tuple[int, int], int], layout: Layout
 ) -> bytes:
-    """Where each partition was found; those that nobody has are where they were placed."""
+    """Where each partition was found; those that nobody has are where they were placed. Raises StartError."""
     placed = topic if topic.view is None else topics.get(topic.view.source_number, topic)
     fast = placed.configs.get(DURABILITY, FAST) == FAST
     made = place_named(placed.name, placed.id, 0, len(topic.partitions), layout, fast=fast)
-    return bytes([where.get((topic.number, index), shard) for index, shard in enumerate(made)])
+    found = bytes([where.get((topic.number, index), shard) for index, shard in enumerate(made)])
+    if retrying_group(placed.name) is None and not is_aligned(placed.name):
+        among = layout.group_of(fast=fast) or made  # without shards of its durability it lies in others
+        elsewhere = set(found).difference(among)
+        if elsewhere:
+            raise StartError(
+                f"topic '{topic.name}' is {'fast' if fast else 'on objects'} and has partitions in shard "
+                f"{min(elsewhere)}: the cluster had other numbers of shards than you say"
+            )
+    return found
 
 
-async def rebuild_catalog(
-    database: LogDatabase,
+async def rebuild(
+    rebuilding: Rebuilding,
+    target: Target,
+    logs: Callable[[], Awaitable[LogDatabase]],
     store: ObjectStore,
-    cluster_id: str,
-    layout: Layout,
     settings: ClusterSettings,
-    keep: Callable[[int, bytes], None],
-) -> int:
-    """Of a cluster whose pieces are known again; how many topics there are. `keep` makes a snapshot, with its version,
-    the catalog's: it waits. Raises as of Reading."""
-    reading = Reading(database, store, cluster_id, settings)
-    there = [head.shard for head in await database.heads() if head.end]
-    known = await reading.read(there)
-    epochs = {head.shard: head.epoch for head in await database.heads()}
-    shared = shared_catalog(known, layout, reading.table, epochs)
-    await asyncio.to_thread(keep, max(1, shared.version), shared.save())
-    return len(shared.catalog.by_number)
+) -> tuple[Rebuilt, int]:
+    """What was found, and how many topics there are. `logs` opens the database that was filled. Raises StartError,
+    StoreUnavailableError, and as of Reading: no cluster is there then, and the next try begins anew."""
+    await target.check_empty()
+    found = await rebuilding.look()
+    await target.fill(rebuilding.rows(), COLUMNS)
+    database = await logs()
+    try:
+        reading = Reading(database, store, found.cluster.id, settings)
+        known = await reading.read([head.shard for head in await database.heads() if head.end])
+        epochs = {head.shard: head.epoch for head in await database.heads()}
+    finally:
+        await database.close()
+    shared = shared_catalog(known, rebuilding.layout, reading.table, epochs)
+    await target.finish(found.cluster, max(1, shared.version), shared.save())
+    return found, len(shared.catalog.by_number)

@@ -15,6 +15,7 @@ from halfmoon.cluster.backup.tables import COLUMNS, Rows
 from halfmoon.cluster.engine import footer
 from halfmoon.cluster.engine.database import Commit, LogDatabase, SideFile
 from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability, Head, Piece
+from halfmoon.cluster.store import Cluster
 from halfmoon.core.crc import crc32c
 from halfmoon.errors import StartError
 from tests.cluster.engine.doubles import MemoryDatabase, MemoryStore
@@ -29,6 +30,7 @@ class MemoryTables:
 
     def __init__(self, database: MemoryDatabase | None) -> None:
         self.database = database
+        self.is_cluster = database is not None
         self.catalog: list[tuple[int, bytes, int]] = []
         """Changes."""
         self.snapshots: list[tuple[int, bytes, int]] = []
@@ -82,15 +84,17 @@ class MemoryTables:
         yield Rows("snapshot", snapshots)
 
     async def check_empty(self) -> None:
-        if self.database is not None:
+        if self.is_cluster:
             raise StartError("the database has a cluster already")
 
     async def fill(self, rows: Iterator[Rows], columns: Mapping[str, Sequence[str]]) -> None:
         found = MemoryDatabase([])
         catalog: list[Any] = []
         snapshots: list[Any] = []
+        is_cluster = False
         for table, each in rows:
             assert list(columns[table]) == list(COLUMNS[table])
+            is_cluster |= table == "cluster"
             for row in each:
                 if table == "shard":
                     shard, durability, epoch, end = row
@@ -111,7 +115,12 @@ class MemoryTables:
                 elif table == "snapshot":
                     snapshots.append(tuple(row))
         await self.check_empty()
-        self.database, self.catalog, self.snapshots = found, catalog, snapshots
+        self.database, self.catalog, self.snapshots, self.is_cluster = found, catalog, snapshots, is_cluster
+
+    async def finish(self, cluster: Cluster, version: int, snapshot: bytes) -> None:
+        await self.check_empty()
+        assert cluster.shards == len(self._there.shards)
+        self.snapshots, self.is_cluster = [(version, snapshot, crc32c(snapshot))], True
 
     async def needed(self) -> Mapping[str, int]:
         return self._used()

@@ -9,27 +9,26 @@ from typing import Any
 
 import pytest
 
+from halfmoon.cluster.backup import rebuilding
 from halfmoon.cluster.backup.ports import EPOCHS
 from halfmoon.cluster.backup.rebuilding import Rebuilding, Rebuilt
-from halfmoon.cluster.backup.tables import COLUMNS
 from halfmoon.cluster.engine import footer, merging, naming
-from halfmoon.cluster.engine.database import Commit
+from halfmoon.cluster.engine.database import Commit, DatabaseUnavailableError
+from halfmoon.cluster.engine.objects import StoreUnavailableError
 from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability, Piece
-from halfmoon.cluster.placement import Layout
 from halfmoon.cluster.sqlite_store import SqliteStore
 from halfmoon.cluster.store import Cluster
 from halfmoon.core.crc import crc32c
 from halfmoon.errors import StartError
 from halfmoon.server.nodes import engine
-from halfmoon.server.nodes.rebuilding import rebuild_catalog
+from halfmoon.server.nodes.rebuilding import rebuild
 from tests.cluster.backup.worlds import MemoryTables
-from tests.cluster.engine.doubles import MemoryStore
+from tests.cluster.engine.doubles import MemoryDatabase, MemoryStore
 from tests.server.asking import NONE
 from tests.server.nodes.cluster import World, stopped
 from tests.server.server_rig import played
 
 MIXED = [Durability.FAST] * 2 + [Durability.OBJECT] * 2
-LAYOUT = Layout(4, 2)
 ON_OBJECTS = {"halfmoon.durability": "object"}
 
 
@@ -66,26 +65,35 @@ async def commit(world: World, group: str, topic: str, partition: int, offset: i
             await asyncio.sleep(0.02)
 
 
-async def lose_the_database(world: World) -> Rebuilt:
+class NewTables(MemoryTables):
+    """Of a world whose database is lost."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(None)
+        self._world = world
+        world.catalog = world.folder / "another.db"
+
+    async def logs(self) -> MemoryDatabase:
+        assert self.database is not None
+        self._world.database = self.database
+        return self.database
+
+    async def finish(self, cluster: Cluster, version: int, snapshot: bytes) -> None:
+        await super().finish(cluster, version, snapshot)
+        SqliteStore.create(self._world.catalog, cluster)
+        store = SqliteStore(self._world.catalog)
+        store.keep(version, snapshot)
+        store.close()
+
+
+async def lose_the_database(world: World, tables: NewTables | None = None, fast: int = 2) -> Rebuilt:
     """And have another one, of the store alone."""
     for number in list(world.nodes):
         await world.stop(number)
-    tables = MemoryTables(None)
-    rebuilding = Rebuilding(world.store, 2, 2)
-    found = await rebuilding.look()
-    await tables.fill(rebuilding.rows(), COLUMNS)
-    assert tables.database is not None
-    world.database = tables.database
-    world.catalog = world.folder / "another.db"
-    SqliteStore.create(world.catalog, Cluster(found.cluster_id, 4))
-
-    def keep(version: int, data: bytes) -> None:
-        store = SqliteStore(world.catalog)
-        store.keep(version, data)
-        store.close()
-
-    settings = world.settings(1).cluster
-    await rebuild_catalog(world.database, world.store, found.cluster_id, LAYOUT, settings, keep)
+    tables = tables or NewTables(world)
+    found, _ = await rebuild(
+        Rebuilding(world.store, fast, 4 - fast), tables, tables.logs, world.store, world.settings(1).cluster
+    )
     return found
 
 
@@ -172,6 +180,98 @@ def test_what_was_in_the_database_only_is_lost_and_nothing_else(run: Any, monkey
     run(story)
 
 
+def test_a_rebuild_that_was_interrupted_is_given_again(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(world: World) -> None:
+        assert await world.create("quick", 4) == NONE
+        for index in range(4):
+            await world.send("quick", index, b"v")
+        await all_in_objects(world)
+        tables = NewTables(world)
+        for dies in ("logs", "finish"):
+            with monkeypatch.context() as patch:
+                patch.setattr(tables, dies, interrupted)
+                with pytest.raises(DatabaseUnavailableError):
+                    await lose_the_database(world, tables)
+            assert tables.database is not None
+            assert not tables.is_cluster
+            with pytest.raises(StartError):
+                await world.start(1)
+        await lose_the_database(world, tables)
+        with pytest.raises(StartError, match="has a cluster already"):
+            await lose_the_database(world, tables)
+        await world.start(1)
+        await world.shared_out()
+        await world.led("quick")
+        for index in range(4):
+            assert await world.read("quick", index) == [b"v"]
+
+    run(story)
+
+
+async def interrupted(*_: Any) -> Any:
+    raise DatabaseUnavailableError("no answer")
+
+
+@pytest.mark.parametrize(("fast", "said"), [(3, "'cheap' is on objects .* shard 2"), (1, "'quick' is fast .* shard 1")])
+def test_other_numbers_of_shards_than_the_cluster_had_are_refused(run: Any, fast: int, said: str) -> None:
+    async def story(world: World) -> None:
+        assert await world.create("quick", 4) == NONE
+        assert await world.create("cheap", 4, configs=ON_OBJECTS) == NONE
+        for index in range(4):
+            await world.send("quick", index, b"v")
+            await world.send("cheap", index, b"v")
+        await all_in_objects(world)
+        tables = NewTables(world)
+        with pytest.raises(StartError, match=said):
+            await lose_the_database(world, tables, fast)
+        assert not tables.is_cluster
+
+    run(story)
+
+
+def test_more_shards_than_can_be_are_refused() -> None:
+    for fast, objects in ((0, 4), (1, 256), (257, 0)):
+        with pytest.raises(StartError, match="from 1 fast one to 256 together are possible"):
+            Rebuilding(MemoryStore(), fast, objects)
+
+
+def test_a_store_that_does_not_answer_at_times_is_asked_again(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(world: World) -> None:
+        assert await world.create("quick", 4) == NONE
+        for index in range(4):
+            await world.send("quick", index, b"v")
+        await all_in_objects(world)
+        monkeypatch.setattr(rebuilding, "PAUSE_S", 0)
+        expected = await Rebuilding(world.store, 2, 2).look()
+        failed = [fails_once(world.store, name) for name in ("get", "put", "list")]
+        assert await Rebuilding(world.store, 2, 2).look() == expected
+        assert all(failed)
+
+    run(story)
+
+
+def fails_once(store: MemoryStore, name: str) -> set[str]:
+    """A method, for each key or prefix; those for which it has."""
+    method, failed = getattr(store, name), set[str]()
+
+    def fail(key: str) -> None:
+        if key not in failed:
+            failed.add(key)
+            raise StoreUnavailableError("no answer")
+
+    async def call(key: str, *more: Any) -> Any:
+        fail(key)
+        return await method(key, *more)
+
+    async def parts(prefix: str) -> Any:
+        async for part in method(prefix):
+            yield part
+            fail(prefix)
+
+    setattr(store, name, parts if name == "list" else call)
+    return failed
+
+
 async def bytes_of(world: World, pieces: Any) -> bytes:
     data = b""
     for piece in pieces:
@@ -240,9 +340,9 @@ def test_files_beside_the_log_are_found_by_their_names() -> None:
         for name in names:
             await store.put(naming.make("a-cluster", naming.FILE, 1, name), f"{name}".encode())
         await store.put(naming.make("a-cluster", naming.FILE, 1), b"of a version that named no files")
-        rebuilding = Rebuilding(store, 3, 0)
-        assert (await rebuilding.look()).chains.keys() == {0, 1, 2}
-        rows = [row for rows in rebuilding.rows() if rows.table == "file" for row in rows.rows]
+        found_again = Rebuilding(store, 3, 0)
+        assert (await found_again.look()).chains.keys() == {0, 1, 2}
+        rows = [row for rows in found_again.rows() if rows.table == "file" for row in rows.rows]
         assert sorted((row[0], row[1]) for row in rows) == [
             (0, "cleaned/08"), (1, "cleaned/07"), (1, "cleaned/08"), (1, "index/0-100"), (1, "index/100-200"),
             (1, "keys/0-100"), (1, "keys/100-200"), (1, "meta.json"), (2, "cleaned/08"),
@@ -256,12 +356,17 @@ def test_files_beside_the_log_are_found_by_their_names() -> None:
 def test_a_store_of_something_else_is_refused() -> None:
     async def story() -> None:
         store = MemoryStore()
-        with pytest.raises(StartError, match="objects of 0 clusters"):
+        with pytest.raises(StartError, match="objects of no cluster"):
             await Rebuilding(store, 1, 0).look()
         await store.put(naming.make("one", naming.MERGED, 1), b"no footer")
         assert (await Rebuilding(store, 1, 0).look()).unread == 1
         await store.put(naming.make("other", naming.MERGED, 1), b"no footer")
-        with pytest.raises(StartError, match="objects of 2 clusters"):
+        with pytest.raises(StartError, match="objects of 2 clusters under this prefix, one, other"):
             await Rebuilding(store, 1, 0).look()
+        assert (await Rebuilding(store, 1, 0, "other").look()).cluster.id == "other"
+        with pytest.raises(StartError, match="no objects of cluster third"):
+            await Rebuilding(store, 1, 0, "third").look()
+        await store.put("one/probe/1", b"is not part of a log")
+        assert (await Rebuilding(store, 1, 0, "one").look()).unread == 1
 
     asyncio.run(story())
