@@ -73,6 +73,16 @@ def restore(
     """
     settings = settings_of(config)
     folder = Path(settings.keys)
+    has_keys = (folder / keys.CA).exists()
+
+    def ready() -> None:
+        if not has_keys:
+            make_keys(folder)
+            output.note(
+                f"halfmoon: there were no keys in {folder}, and new ones were made. Tokens and RocketMQ secrets need "
+                f"the {keys.SECRETS_KEY} of before: put it there before a node starts, or set them anew. "
+                "`halfmoon cluster certificate N` makes the keys of a node"
+            )
 
     async def run() -> Manifest:
         from halfmoon.cluster.backup.restoring import Restoring
@@ -82,12 +92,9 @@ def restore(
         store = engines.object_store(settings, patient=True)
         target = PostgresTables(engines.database_access(settings))
         with output.progress("restoring") as progress:
-            return await Restoring(target, store, saved, progress=progress.update).run(NEWEST)
+            return await Restoring(target, store, saved, progress=progress.update).run(NEWEST, ready)
 
     manifest = carried_out(settings, run)
-    has_keys = (folder / keys.CA).exists()
-    if not has_keys:
-        make_keys(folder)
     found = {
         "cluster": manifest.cluster_id, "made_at": manifest.made_at, "shards": manifest.shards,
         "objects": manifest.objects, "bytes": manifest.objects_bytes + manifest.tables_bytes,
@@ -96,12 +103,6 @@ def restore(
         output.json_document(found)
     else:
         output.facts(found)
-    if not has_keys:
-        output.note(
-            f"halfmoon: there were no keys in {folder}, and new ones were made. Tokens and RocketMQ secrets need the "
-            f"{keys.SECRETS_KEY} of before: put it there before a node starts, or set them anew. "
-            "`halfmoon cluster certificate N` makes the keys of a node"
-        )
     return 0
 
 

@@ -72,6 +72,10 @@ def test_a_cluster_is_copied_and_restored(tmp_path: Path, say: Say) -> None:
     assert "is no backup of a cluster" in error
     _, error = say("restore", saved, "--config", first, code=1)
     assert "has a cluster already" in error
+    (tmp_path / "second-keys").write_text("no folder")
+    _, error = say("restore", saved, "--config", second, code=1)
+    assert "second-keys" in error
+    (tmp_path / "second-keys").unlink()  # without keys the database has no cluster either
     _, error = say("restore", saved, "--config", second)
     assert "there were no keys" in error
     assert (tmp_path / "second-keys" / keys.CA).exists()

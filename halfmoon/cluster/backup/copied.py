@@ -87,7 +87,7 @@ class Objects:
         for row in found.rows:
             key, *more = (row[place] for place in places)
             if found.table == "object":
-                self.by_key[key] = Wanted(key, *more, set())
+                self.by_key[key] = Wanted(key, more[0], set())
             elif found.table == "piece":
                 start, end, crc, at = more
                 self.by_key[key].parts.add(Part(at, end - start, crc))

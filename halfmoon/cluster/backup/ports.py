@@ -65,6 +65,10 @@ class Target(Protocol):
         cluster."""
         ...
 
+    async def cluster_id(self) -> str:
+        """Raises StartError where the database has no cluster."""
+        ...
+
     async def needed(self) -> Mapping[str, int]:
         """Keys of the objects that are needed, with their sizes."""
         ...

@@ -1,20 +1,22 @@
 """A cluster made of a backup: objects into the store first, then everything into the database in one transaction.
 
 So a restore that was interrupted has changed no database, and is given again: what is in the store already stays.
+Where the database does not say whether it has committed, it is asked what it has.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from halfmoon.cluster.backup.copied import Copied, Manifest, Wanted
 from halfmoon.cluster.backup.parallel import Progress, in_parallel
 from halfmoon.cluster.backup.ports import Target
 from halfmoon.cluster.backup.saving import PARALLEL, PAUSE_S
+from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.objects import ObjectStore
-from halfmoon.cluster.engine.trying import put_once
+from halfmoon.cluster.engine.trying import put_once, try_again
 from halfmoon.errors import StartError
 
 
@@ -26,9 +28,9 @@ class Restoring:
         self._progress = progress
         self._done = self._total = 0
 
-    async def run(self, newest_format: int) -> Manifest:
-        """`newest_format`: of the tables that this program makes. Raises StartError, OSError, DatabaseUnavailableError,
-        StoreUnavailableError."""
+    async def run(self, newest_format: int, ready: Callable[[], None] = lambda: None) -> Manifest:
+        """`newest_format`: of the tables that this program makes. `ready`: called when all is well, before the database
+        has anything. Raises StartError, OSError, DatabaseUnavailableError, StoreUnavailableError."""
         manifest = self._copied.manifest()
         if manifest.database_format > newest_format:
             raise StartError(f"the backup is of a newer version: its tables have format {manifest.database_format}")
@@ -37,8 +39,25 @@ class Restoring:
         await self._check_store(f"{manifest.cluster_id}/", objects)
         self._total = sum(each.size for each in objects.values())
         await in_parallel(self._put, objects.values(), PARALLEL)
-        await self._target.fill(self._copied.rows(manifest), manifest.columns)
+        ready()
+        try:
+            await self._target.fill(self._copied.rows(manifest), manifest.columns)
+        except DatabaseUnavailableError as error:
+            if not await self._is_there(manifest.cluster_id, error):
+                raise
         return manifest
+
+    async def _is_there(self, cluster_id: str, error: DatabaseUnavailableError) -> bool:
+        """`error`: after which nobody knows. Raises DatabaseUnavailableError."""
+        try:
+            return await try_again(self._target.cluster_id, PAUSE_S) == cluster_id
+        except StartError:
+            return False
+        except DatabaseUnavailableError:
+            raise DatabaseUnavailableError(
+                f"{error}. Nobody knows whether the cluster is there: give the command again when the database "
+                "answers. If it says that there is one already, it is this one"
+            ) from error
 
     async def _check_store(self, prefix: str, objects: Mapping[str, Wanted]) -> None:
         """Raises StartError where something else is there: each cluster deletes what it does not know."""

@@ -53,10 +53,11 @@ class Access:
         if ssl is not None:
             self._more["ssl"] = ssl
 
-    async def connect(self) -> asyncpg.Connection:
-        """Raises DatabaseUnavailableError."""
+    async def connect(self, command_s: float = CALL_S) -> asyncpg.Connection:
+        """`command_s`: for a statement, as the driver limits it. Raises DatabaseUnavailableError."""
         with translated():
-            return await asyncpg.connect(self._dsn, target_session_attrs="primary", **self._more)
+            more = {**self._more, "command_timeout": command_s}
+            return await asyncpg.connect(self._dsn, target_session_attrs="primary", **more)
 
     async def pool(self) -> asyncpg.Pool:
         """Connects when it is used."""

@@ -10,13 +10,13 @@ from typing import Any, Final
 from halfmoon.cluster.backup.ports import EPOCHS, PINNED_S, Made, Moment
 from halfmoon.cluster.backup.tables import COLUMNS, Row, Rows
 from halfmoon.cluster.postgres import schema, statements
-from halfmoon.cluster.postgres.connecting import Access, translated
+from halfmoon.cluster.postgres.connecting import CALL_S, Access, translated
 from halfmoon.cluster.store import Cluster
 from halfmoon.core.crc import crc32c
 from halfmoon.errors import StartError
 
 LONG_S: Final = 600.0
-"""For a statement about whole tables."""
+"""For a statement about whole tables, and for the commit of one."""
 LIVING_S: Final = 5.0
 LOOK_S: Final = 0.1
 ROWS: Final = 1_000
@@ -55,10 +55,14 @@ class PostgresTables:
         self._access = access
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Any]:
-        connection = await self._access.connect()
+    async def _connected(self, *, long: bool = False) -> AsyncIterator[Any]:
+        """`long`: statements, and the commit, take as long as whole tables do."""
+        connection = await self._access.connect(LONG_S if long else CALL_S)
         try:
             with translated():
+                if long:
+                    for setting in ("statement_timeout", "idle_in_transaction_session_timeout", "lock_timeout"):
+                        await connection.execute(f"set {setting} = 0")
                 yield connection
         finally:
             await connection.close()
@@ -79,23 +83,24 @@ class PostgresTables:
             await connection.execute(_UNPIN, number)
 
     async def read(self, told: list[Moment]) -> AsyncIterator[Rows]:
-        async with self._connected() as connection:
-            await _take_long(connection)
-            async with connection.transaction(isolation="repeatable_read", readonly=True):
-                found = await _check_format(connection)
-                at = await connection.fetchval("select transaction_timestamp()")
-                told.append(Moment(at.isoformat(timespec="milliseconds"), found))
-                for table, columns in COLUMNS.items():
-                    at_once = FRAME_ROWS if table == "wal" else ROWS
-                    statement = _NEEDED if table == "object" else f"select {', '.join(columns)} from {table}"
-                    rows: list[Row] = []
-                    async for row in connection.cursor(statement, prefetch=at_once, timeout=LONG_S):
-                        rows.append(tuple(row))
-                        if len(rows) == at_once:
-                            yield Rows(table, rows)
-                            rows = []
-                    if rows:
+        async with (
+            self._connected(long=True) as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            found = await _check_format(connection)
+            at = await connection.fetchval("select transaction_timestamp()")
+            told.append(Moment(at.isoformat(timespec="milliseconds"), found))
+            for table, columns in COLUMNS.items():
+                at_once = FRAME_ROWS if table == "wal" else ROWS
+                statement = _NEEDED if table == "object" else f"select {', '.join(columns)} from {table}"
+                rows: list[Row] = []
+                async for row in connection.cursor(statement, prefetch=at_once):
+                    rows.append(tuple(row))
+                    if len(rows) == at_once:
                         yield Rows(table, rows)
+                        rows = []
+                if rows:
+                    yield Rows(table, rows)
 
     # -- filling ---------------------------------------------------------------------------------------------------
 
@@ -104,26 +109,22 @@ class PostgresTables:
             await schema.check_none(connection)
 
     async def fill(self, rows: Iterator[Rows], columns: Mapping[str, Sequence[str]]) -> None:
-        async with self._connected() as connection:
-            await _take_long(connection)
-            async with connection.transaction():
-                await schema.make_tables(connection)
-                for found in rows:
-                    named = list(columns[found.table])
-                    await connection.copy_records_to_table(
-                        found.table, records=[tuple(row) for row in found.rows], columns=named, timeout=LONG_S
-                    )
-                await connection.execute(_BRING_BACK, EPOCHS)
+        async with self._connected(long=True) as connection, connection.transaction():
+            await schema.make_tables(connection)
+            for found in rows:
+                named = list(columns[found.table])
+                await connection.copy_records_to_table(
+                    found.table, records=[tuple(row) for row in found.rows], columns=named
+                )
+            await connection.execute(_BRING_BACK, EPOCHS)
 
     async def finish(self, cluster: Cluster, version: int, snapshot: bytes) -> None:
-        async with self._connected() as connection:
-            await _take_long(connection)
-            async with connection.transaction():
-                await schema.lock(connection)
-                await schema.check_none(connection)
-                row = version, snapshot, crc32c(snapshot)
-                await connection.execute("insert into snapshot values ($1, $2, $3)", *row)
-                await connection.execute("insert into cluster (id, shards) values ($1, $2)", *cluster)
+        async with self._connected(long=True) as connection, connection.transaction():
+            await schema.lock(connection)
+            await schema.check_none(connection)
+            row = version, snapshot, crc32c(snapshot)
+            await connection.execute("insert into snapshot values ($1, $2, $3)", *row)
+            await connection.execute("insert into cluster (id, shards) values ($1, $2)", *cluster)
 
     async def cluster_id(self) -> str:
         async with self._connected() as connection:
@@ -138,31 +139,28 @@ class PostgresTables:
             return await _check_unused(connection)
 
     async def fill_unused(self, rows: Iterator[Rows]) -> None:
-        async with self._connected() as connection:
-            await _take_long(connection)
-            async with connection.transaction():
-                await connection.fetch("select from cluster for update")
-                await connection.fetch("select from shard order by shard for update")
-                await _check_unused(connection)
-                for found in rows:
-                    if found.table == "shard":
-                        await connection.executemany(_SET_SHARD, found.rows)
-                    else:
-                        await connection.copy_records_to_table(
-                            found.table, records=found.rows, columns=COLUMNS[found.table], timeout=LONG_S
-                        )
+        async with self._connected(long=True) as connection, connection.transaction():
+            await connection.fetch("select from cluster for update")
+            await connection.fetch("select from shard order by shard for update")
+            await _check_unused(connection)
+            for found in rows:
+                if found.table == "shard":
+                    await connection.executemany(_SET_SHARD, found.rows)
+                else:
+                    await connection.copy_records_to_table(
+                        found.table, records=found.rows, columns=COLUMNS[found.table]
+                    )
 
     # -- brought back ----------------------------------------------------------------------------------------------
 
     async def needed(self) -> Mapping[str, int]:
-        async with self._connected() as connection:
-            await _take_long(connection)
+        async with self._connected(long=True) as connection:
             await _check_format(connection)
-            rows = await connection.fetch(_NEEDED, timeout=LONG_S)
+            rows = await connection.fetch(_NEEDED)
         return {row[0]: row[1] for row in rows}
 
     async def bring_back(self) -> int:
-        async with self._connected() as connection, connection.transaction():
+        async with self._connected(long=True) as connection, connection.transaction():
             await _wait_until_nobody_lives(connection)
             await connection.execute("delete from node")
             await connection.execute("delete from pin")
@@ -201,8 +199,3 @@ async def _check_format(connection: Any) -> int:
             + ("run `halfmoon cluster upgrade`" if found < schema.NEWEST else "use the version that has upgraded it")
         )
     return found
-
-
-async def _take_long(connection: Any) -> None:
-    for setting in ("statement_timeout", "idle_in_transaction_session_timeout", "lock_timeout"):
-        await connection.execute(f"set {setting} = 0")

@@ -352,6 +352,70 @@ def _an_object(folder: Path) -> Path:
     return copied.path_of(next(iter(copied.objects(copied.manifest()))))
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_the_database_is_asked_where_it_did_not_say_whether_it_has_committed(saved: Path, committed: bool) -> None:
+    async def story() -> None:
+        async with memory() as world, memory(empty=True) as new:
+            await world.fill()
+            await Saving(world.source, world.store, saved).run()
+            fill = new.tables.fill
+
+            async def without_an_answer(*arguments: Any) -> None:
+                if committed:
+                    await fill(*arguments)
+                raise DatabaseUnavailableError("no answer")
+
+            new.tables.fill = without_an_answer
+            restoring = Restoring(new.target, new.store, saved)
+            if committed:
+                assert (await restoring.run(FORMAT)).cluster_id == ID
+                assert await new.contents() == await world.contents()
+                return
+            with pytest.raises(DatabaseUnavailableError, match=r"^no answer$"):
+                await restoring.run(FORMAT)
+
+            async def unreachable() -> str:
+                raise DatabaseUnavailableError("down")
+
+            new.tables.cluster_id = unreachable
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("halfmoon.cluster.backup.restoring.PAUSE_S", 0)
+                with pytest.raises(DatabaseUnavailableError, match=r"no answer\. Nobody knows whether"):
+                    await restoring.run(FORMAT)
+
+    play(story)
+
+
+def test_a_commit_may_take_long(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than a node waits for a statement."""
+
+    async def story() -> None:
+        from halfmoon.cluster.postgres import connecting, schema
+
+        async with real() as world, real(empty=True) as new:
+            await world.fill()
+            await Saving(world.source, world.store, saved).run()
+            slow = f"""
+                create function slowly() returns trigger language plpgsql
+                as 'begin perform pg_sleep({connecting.CALL_S + 0.5}); return null; end';
+                create constraint trigger slow after insert on cluster deferrable initially deferred
+                for each row execute function slowly()"""
+            monkeypatch.setattr(schema, "_EMPTY", f"{schema._EMPTY}; {slow}")
+            asked: list[str] = []
+            cluster_id = new.tables.cluster_id
+
+            async def ask() -> str:
+                asked.append("")
+                return str(await cluster_id())
+
+            monkeypatch.setattr(new.tables, "cluster_id", ask)
+            await Restoring(new.target, new.store, saved).run(FORMAT)
+            assert not asked
+            assert await new.contents() == await world.contents()
+
+    play(story)
+
+
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_backup_makes_no_cluster(saved: Path, damage: str) -> None:
     spoil, said = DAMAGE[damage]

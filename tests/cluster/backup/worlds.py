@@ -122,6 +122,11 @@ class MemoryTables:
         assert cluster.shards == len(self._there.shards)
         self.snapshots, self.is_cluster = [(version, snapshot, crc32c(snapshot))], True
 
+    async def cluster_id(self) -> str:
+        if not self.is_cluster:
+            raise StartError("the database has no cluster")
+        return ID
+
     async def needed(self) -> Mapping[str, int]:
         return self._used()
 
