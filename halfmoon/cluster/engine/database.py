@@ -28,6 +28,10 @@ class DatabaseUnavailableError(HalfmoonError):
     """The database did not answer, or refused for now. What was to be changed may have been changed."""
 
 
+class DatabaseReplacedError(HalfmoonError):
+    """The database is another one than when this process began, or was brought back to an earlier moment."""
+
+
 class CondemnedError(HalfmoonError):
     """The object was taken for a leftover of somebody who has died, and goes. Nothing was committed."""
 
@@ -167,6 +171,11 @@ class DeadObjects(Protocol):
 
 class Leases(Heads, Protocol):
     """Who lives, and who has which shard."""
+
+    async def lineage(self) -> str:
+        """Another one where the database was filled anew or brought back since: what a process knows of it is not true
+        any more."""
+        ...
 
     async def register(self, number: int, host: str, port: int, rack: str, doors: str = "") -> int:
         """This process is a node; its incarnation. A lock is held from now on, as long as this process has its session

@@ -5,6 +5,9 @@
     every MOVE_S    one shard moves, where another node is to have it
 
 Nothing here is needed for safety: a node that believes wrong things about its shards cannot commit.
+
+A node that the database has forgotten registers again, unless the database is another one, or was brought back: then
+what this process knows is of another history, and it must end.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from halfmoon.cluster.engine.database import DatabaseUnavailableError, Leases, Node
+from halfmoon.cluster.engine.database import DatabaseReplacedError, DatabaseUnavailableError, Leases, Node
 from halfmoon.cluster.engine.pieces import Head
 from halfmoon.cluster.engine.sharing import Move, to_give, to_take
 from halfmoon.cluster.engine.upkeep import Upkeep
@@ -63,6 +66,10 @@ class Membership:
         self._who = number, host, port, rack, doors
         self.on_look: Callable[[Sequence[Head], Sequence[Node]], None] | None = None
         """Told of all shards and nodes, with each look."""
+        self.on_replaced: Callable[[Exception], None] = lambda error: None
+        """Told once that this process must end: nothing in the database is its own."""
+        self.is_replaced = False
+        self._lineage = ""
         self.reaches_store: Callable[[], bool] = lambda: True
         self.stores = True
         """As the others are told."""
@@ -93,6 +100,7 @@ class Membership:
         """Be a node. Waits until the database answers."""
         while not self.incarnation:
             try:
+                self._lineage = await self._database.lineage()
                 self.incarnation = await self._database.register(*self._who)
             except DatabaseUnavailableError as error:
                 log.warning("event=not_registered error=%s", error)
@@ -106,7 +114,7 @@ class Membership:
     async def stop(self) -> None:
         """Its shards may be taken at once."""
         await self.upkeep.stop()
-        if self.incarnation:
+        if self.incarnation and not self.is_replaced:
             try:
                 await self._database.leave(self.incarnation)
             except DatabaseUnavailableError as error:
@@ -116,6 +124,8 @@ class Membership:
         return asyncio.get_running_loop().time() - self.confirmed_s
 
     async def _renew(self) -> None:
+        if self.is_replaced:
+            return
         begun_s = asyncio.get_running_loop().time()
         before = dict(self._owned)
         try:
@@ -123,6 +133,9 @@ class Membership:
         except LeaseLostError as error:
             # So long dead that it was forgotten: whatever it had is others'.
             log.error("event=forgotten error=%s", error)
+            if await self._database.lineage() != self._lineage:
+                self._replaced()
+                return
             self.incarnation = await self._database.register(*self._who)
             heads = []
         if begun_s - self.confirmed_s > AWAY_S:
@@ -141,7 +154,18 @@ class Membership:
         for head in heads:  # by a take of unknown outcome, or given by another node
             self._own(head)
 
+    def _replaced(self) -> None:
+        self.is_replaced = True
+        self.on_replaced(
+            DatabaseReplacedError(
+                "the cluster's database was restored, rebuilt or brought back, and this process knows what was before: "
+                "see whether $.cluster still names what belongs together, and start the node again"
+            )
+        )
+
     async def _look(self) -> None:
+        if self.is_replaced:
+            return
         heads = await self._database.heads()
         self.nodes = await self._database.nodes()
         if self.on_look is not None:
@@ -162,7 +186,7 @@ class Membership:
         return now_s - self.confirmed_s > AWAY_S or now_s < self._back_s + GRACE_S
 
     async def _move(self) -> None:
-        if not self.nodes:
+        if not self.nodes or self.is_replaced:
             return
         move = to_give(await self._database.heads(), self.nodes, self.incarnation)
         if move is not None and self._owned.get(move.head.shard) == move.head.epoch:

@@ -182,6 +182,10 @@ class PostgresLogs:
 
     # -- leases ----------------------------------------------------------------------------------------------------
 
+    async def lineage(self) -> str:
+        (row,) = await self._fetch(statements.LINEAGE)
+        return str(row[0])
+
     async def register(self, number: int, host: str, port: int, rack: str, doors: str = "") -> int:
         await self._fetch(statements.BURY)
         rows = await self._fetch(statements.REGISTER, number, host, port, rack, doors, LEASE_S, NEWEST)

@@ -94,6 +94,9 @@ KNOWN: Final = "select key from object where key = any($1::text[])"
 CONDEMNED_AMONG: Final = "select key from object where key = any($1::text[]) and dead is not null and size = 0"
 FORGET_OBJECTS: Final = "delete from object where key = any($1::text[]) and dead is not null"
 
+LINEAGE: Final = "select at from format where number = 1"
+"""When the tables were made, or filled, or the cluster was brought back: no two of these have one microsecond."""
+NEW_LINEAGE: Final = "update format set at = clock_timestamp() where number = 1"
 REGISTER: Final = """
 insert into node (number, host, port, rack, doors, lease_until, format)
 values ($1, $2, $3, $4, $5, clock_timestamp() + make_interval(secs => $6), $7) returning incarnation"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -21,7 +22,9 @@ LIVING_S: Final = 5.0
 LOOK_S: Final = 0.1
 ROWS: Final = 1_000
 SKIPPED: Final = 1_000_000
-"""Incarnations."""
+"""Incarnations, …"""
+MOST_SKIPPED: Final = 1_000
+"""… and up to so many times more in a database that begins with 1: one that was filled before may have had others."""
 FRAME_ROWS: Final = 16
 """So many at once of the table that has frames: each may have some MiB."""
 
@@ -116,7 +119,7 @@ class PostgresTables:
                 await connection.copy_records_to_table(
                     found.table, records=[tuple(row) for row in found.rows], columns=named
                 )
-            await connection.execute(_BRING_BACK, EPOCHS)
+            await _begin_anew(connection, SKIPPED * (1 + secrets.randbelow(MOST_SKIPPED)))
 
     async def finish(self, cluster: Cluster, version: int, snapshot: bytes) -> None:
         async with self._connected(long=True) as connection, connection.transaction():
@@ -164,9 +167,15 @@ class PostgresTables:
             await _wait_until_nobody_lives(connection)
             await connection.execute("delete from node")
             await connection.execute("delete from pin")
-            await connection.fetch(_NEW_INCARNATIONS, SKIPPED)
-            done = await connection.execute(_BRING_BACK, EPOCHS)
-        return int(done.rpartition(" ")[2])
+            return await _begin_anew(connection, SKIPPED)
+
+
+async def _begin_anew(connection: Any, skipped: int) -> int:
+    """How many shards do."""
+    await connection.fetch(_NEW_INCARNATIONS, skipped)
+    await connection.execute(statements.NEW_LINEAGE)
+    done = await connection.execute(_BRING_BACK, EPOCHS)
+    return int(done.rpartition(" ")[2])
 
 
 async def _check_unused(connection: Any) -> Made:

@@ -133,6 +133,7 @@ class ClusterNode:
             msgspec.json.encode(place.nodes.client_addresses()).decode(),
         )
         member.on_look = self._looked
+        member.on_replaced = self._on_lost
         member.reaches_store = lambda: engine.store.is_reached
         worker.answer_also({ShardGiven: self._given_a_shard})
         worker.more_metrics = metrics.of_node(engine, held, clock, self._serve_nearby(engines))
@@ -219,6 +220,9 @@ class ClusterNode:
     async def _leave(self) -> None:
         try:
             async with asyncio.timeout(LEAVE_S):
+                if self.member.is_replaced:  # there its number may be another process's
+                    await self._close_all()
+                    return
                 # So that others who stop now give nothing to this one.
                 with contextlib.suppress(DatabaseUnavailableError):
                     await self._engines.database.drain(self.place.me, True)

@@ -22,8 +22,8 @@ from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.objects import StoreUnavailableError
 from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.cluster.engine.sweeping import Sweeper
-from halfmoon.errors import StartError
-from tests.cluster.backup.worlds import ID, World, memory, real
+from halfmoon.errors import LeaseLostError, StartError
+from tests.cluster.backup.worlds import ID, SKIPPED, World, memory, real
 
 Make = Callable[..., AbstractAsyncContextManager[World]]
 FORMAT = 2
@@ -94,6 +94,8 @@ def test_a_cluster_is_there_again_as_it_was_at_one_moment(make: Make, saved: Pat
             with pytest.raises(StartError, match="has a cluster already"):
                 await Restoring(new.target, new.store, saved).run(FORMAT)
             await new.own_all()
+            assert new.me > SKIPPED
+            assert await new.database.lineage() != await world.database.lineage()
             await new.write(0)
 
     play(story)
@@ -485,7 +487,7 @@ def test_a_database_that_was_brought_back_goes_on_if_the_store_has_all_it_names(
                     await bring_back(world.target, world.store, ID)
             assert {head.shard: head for head in await world.database.heads()} == before
             world.store.objects[key] = data
-            contents = await world.contents()
+            contents, lineage = await world.contents(), await world.database.lineage()
             await world.store.put(f"{ID}/o/later", b"of after that moment")
             assert await bring_back(world.target, world.store, ID) == (4, 10)
             for head in await world.database.heads():
@@ -493,9 +495,12 @@ def test_a_database_that_was_brought_back_goes_on_if_the_store_has_all_it_names(
                     epoch=before[head.shard].epoch + EPOCHS, owner=None, restored=True
                 )
             assert await world.contents() == contents
+            assert await world.database.lineage() != lineage
+            with pytest.raises(LeaseLostError):
+                await world.database.renew(world.me)
             old = world.me
             await world.own_all()
-            assert world.me > old
+            assert world.me > old + SKIPPED
             await world.write(0)
             assert {head.durability for head in await world.database.heads()} == set(Durability)
 

@@ -22,6 +22,8 @@ from tests.cluster.engine.doubles import MemoryDatabase, MemoryStore
 from tests.cluster.servers import postgres
 
 ID = "a-cluster"
+SKIPPED = 1_000_000
+"""Incarnations, at least."""
 KINDS = [Durability.FAST] * 2 + [Durability.OBJECT] * 2
 
 
@@ -35,6 +37,7 @@ class MemoryTables:
         """Changes."""
         self.snapshots: list[tuple[int, bytes, int]] = []
         self._pins = 0
+        self._dice = random.Random(5)
 
     @property
     def _there(self) -> MemoryDatabase:
@@ -115,6 +118,7 @@ class MemoryTables:
                 elif table == "snapshot":
                     snapshots.append(tuple(row))
         await self.check_empty()
+        found.begin_anew(SKIPPED * self._dice.randint(1, 1_000))
         self.database, self.catalog, self.snapshots, self.is_cluster = found, catalog, snapshots, is_cluster
 
     async def finish(self, cluster: Cluster, version: int, snapshot: bytes) -> None:
@@ -136,6 +140,7 @@ class MemoryTables:
             raise StartError("stop the nodes first: 1")
         for shard in there.shards.values():
             shard.head = shard.head._replace(epoch=shard.head.epoch + EPOCHS, owner=None, wanted=None, restored=True)
+        there.begin_anew(SKIPPED)
         return len(there.shards)
 
 

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import random
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -68,7 +69,8 @@ class MemoryDatabase:
         self.shards = {number: _Shard(Head(number, kind, 0, None, 0)) for number, kind in enumerate(shards)}
         self.objects: dict[str, _Object] = {}
         self._nodes: dict[int, _Node] = {}
-        self._incarnations = 0
+        self.incarnations = 0
+        self._lineage = uuid.uuid4().hex
         self.ahead_ms = 0
         """Of this machine's clock."""
         self.pins: dict[int, tuple[float, float]] = {}
@@ -219,9 +221,18 @@ class MemoryDatabase:
 
     # -- leases ----------------------------------------------------------------------------------------------------
 
+    async def lineage(self) -> str:
+        return self._lineage
+
+    def begin_anew(self, incarnations: int) -> None:
+        """Nobody is a node; so many incarnations are skipped."""
+        self._nodes.clear()
+        self.incarnations += incarnations
+        self._lineage = uuid.uuid4().hex
+
     async def register(self, number: int, host: str, port: int, rack: str, doors: str = "") -> int:
-        self._incarnations += 1
-        incarnation = self._incarnations
+        self.incarnations += 1
+        incarnation = self.incarnations
         now_s = self._now_s()
         node = Node(incarnation, number, host, port, rack, alive=True, draining=False, doors=doors)
         self._nodes[incarnation] = _Node(node, now_s + LEASE_S, now_s)

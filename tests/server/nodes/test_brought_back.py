@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from halfmoon.cluster.backup.ports import EPOCHS
-from halfmoon.cluster.engine.database import DatabaseUnavailableError
+from halfmoon.cluster.backup.tables import COLUMNS
+from halfmoon.cluster.engine.database import DatabaseReplacedError, DatabaseUnavailableError
 from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.services.transactions.fencing import SKIPPED
+from tests.cluster.backup.worlds import MemoryTables
 from tests.server.asking import NONE
 from tests.server.nodes.cluster import World, stopped
 from tests.server.server_rig import played
@@ -27,6 +29,40 @@ async def producer(world: World, name: str | None) -> tuple[int, int]:
             if found.error_code == NONE:
                 return found.producer_id, found.producer_epoch
             await asyncio.sleep(0.02)
+
+
+def test_processes_of_before_end_where_the_database_is_another_one(tmp_path: Path) -> None:
+    """They would go on under the prefix of the store, and with the catalog, that they know."""
+
+    async def run() -> None:
+        async with stopped(World(tmp_path, FAST)) as world:
+            for number in (1, 2):
+                await world.start(number)
+            await world.shared_out()
+            assert await world.create("t", 3) == NONE
+            await world.send("t", 0, b"before")
+            rows = [rows async for rows in MemoryTables(world.database).read([])]
+            tables = MemoryTables(None)
+            await tables.fill(iter(rows), COLUMNS)
+            new = tables.database
+            assert new is not None
+            filled = await new.heads()
+            other = await new.register(1, "another process", 1, "")  # of the same number
+            for engines in world.engines.values():
+                engines.database._inner = new
+            await world.until(lambda: len(world.lost) == 2)
+            await world.stop_all()
+            assert await new.heads() == filled
+            assert [(node.incarnation, node.draining) for node in await new.nodes()] == [(other, False)]
+            assert {type(error) for error in world.lost} == {DatabaseReplacedError}
+            world.lost.clear()
+            await new.leave(other)
+            world.database = new
+            await world.start(1)
+            await world.shared_out()
+            assert await world.read("t", 0) == [b"before"]
+
+    played(run())
 
 
 def bring_back(world: World) -> None:
