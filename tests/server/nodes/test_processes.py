@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import urllib.request
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -82,3 +83,22 @@ def test_nodes_have_metrics(cluster: ClusterProcesses) -> None:
         assert each["halfmoon_cluster_store_reached", ""] == 1
         assert 0 <= each["halfmoon_cluster_lease_age_seconds", ""] < 3
         assert each["halfmoon_cluster_clock_offset_seconds", ""] == 0
+
+
+@pytest.mark.timeout(120)
+def test_a_process_that_was_paused_while_the_database_was_brought_back_ends(tmp_path: Path) -> None:
+    need_services()
+    with ClusterProcesses(tmp_path / "cluster", 2, fast=2, objects=1, durable=False) as cluster:
+        cluster.wait_until_shared()
+        paused, stopped = cluster.nodes.values()
+        assert stopped.stop() == 0
+        paused.signal(signal.SIGSTOP)
+        try:
+            assert "3 shards begin anew" in cluster.cluster("resume")
+        finally:
+            paused.signal(signal.SIGCONT)
+        assert paused.wait() == 1
+        assert "event=node_lost" in (paused.folder / "log").read_text()
+        assert not [row for row in cluster.state() if row["state"] == "up"]
+        stopped.start()
+        cluster.wait_until_shared()
