@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -12,13 +11,11 @@ from typing import Any
 import pytest
 
 from halfmoon.cluster.backup import ports, saving
-from halfmoon.cluster.backup.copied import MANIFEST, OBJECTS, TABLES, Copied, Objects, Part, Wanted
+from halfmoon.cluster.backup.copied import MANIFEST, TABLES, Copied
 from halfmoon.cluster.backup.ports import EPOCHS
 from halfmoon.cluster.backup.restoring import Restoring
 from halfmoon.cluster.backup.returning import bring_back
 from halfmoon.cluster.backup.saving import Saving
-from halfmoon.cluster.backup.tables import Rows
-from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.objects import StoreUnavailableError
 from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.cluster.engine.sweeping import Sweeper
@@ -173,71 +170,6 @@ def _expire(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"{module}.PINNED_S", -1.0)
 
 
-def test_a_backup_is_on_the_disk_before_it_is_one(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: set[int] = set()
-    before: list[set[int]] = []
-    sync, rename = os.fsync, Path.rename
-
-    def fsync(fd: int) -> None:
-        synced.add(os.fstat(fd).st_ino)
-        sync(fd)
-
-    def renamed(path: Path, target: Path) -> Path:
-        before.append(set(synced))
-        return rename(path, target)
-
-    async def story() -> None:
-        async with memory() as world:
-            await world.fill()
-            monkeypatch.setattr(os, "fsync", fsync)
-            monkeypatch.setattr(Path, "rename", renamed)
-            await Saving(world.source, world.store, saved).run()
-            monkeypatch.undo()
-            (known,) = before
-            assert {path.stat().st_ino for path in saved.rglob("*")} <= known
-
-    play(story)
-
-
-def test_nobody_else_may_read_a_backup(saved: Path) -> None:
-    async def story() -> None:
-        async with memory() as world:
-            await world.fill()
-            saved.mkdir(mode=0o755)
-            await Saving(world.source, world.store, saved).run()
-            assert saved.stat().st_mode & 0o777 == 0o700
-            for path in (saved / TABLES, *(saved / OBJECTS).rglob("*")):
-                assert path.is_dir() or path.stat().st_mode & 0o777 == 0o600
-
-    play(story)
-
-
-def test_a_whole_backup_is_one_also_where_its_pin_cannot_be_taken_back(saved: Path) -> None:
-    async def story() -> None:
-        async with memory() as world, memory(empty=True) as new:
-            await world.fill()
-
-            async def unreachable(number: int) -> None:
-                raise DatabaseUnavailableError("no answer")
-
-            world.tables.unpin = unreachable
-            await Saving(world.source, world.store, saved).run()
-            await Restoring(new.target, new.store, saved).run(FORMAT)
-
-    play(story)
-
-
-def test_columns_are_those_of_the_backup() -> None:
-    objects = Objects({
-        "object": ("size", "since", "key"), "file": ("key", "shard", "crc", "size"),
-        "piece": ("at", "key", "end_position", "crc", "start_position"),
-    })  # fmt: skip
-    objects.see(Rows("object", [(70, 0, "a"), (9, 0, "f")]))
-    objects.see(Rows("piece", [(20, "a", 150, 7, 100)]))
-    objects.see(Rows("file", [("f", shard, 5, 9) for shard in range(32)]))
-    assert objects.by_key == {"a": Wanted("a", 70, {Part(20, 50, 7)}), "f": Wanted("f", 9, {Part(0, 9, 5)})}
-
-
 def test_objects_that_an_earlier_backup_has_are_linked(saved: Path) -> None:
     async def story() -> None:
         async with memory() as world, memory(empty=True) as new:
@@ -352,70 +284,6 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 def _an_object(folder: Path) -> Path:
     copied = Copied(folder)
     return copied.path_of(next(iter(copied.objects(copied.manifest()))))
-
-
-@pytest.mark.parametrize("committed", [True, False])
-def test_the_database_is_asked_where_it_did_not_say_whether_it_has_committed(saved: Path, committed: bool) -> None:
-    async def story() -> None:
-        async with memory() as world, memory(empty=True) as new:
-            await world.fill()
-            await Saving(world.source, world.store, saved).run()
-            fill = new.tables.fill
-
-            async def without_an_answer(*arguments: Any) -> None:
-                if committed:
-                    await fill(*arguments)
-                raise DatabaseUnavailableError("no answer")
-
-            new.tables.fill = without_an_answer
-            restoring = Restoring(new.target, new.store, saved)
-            if committed:
-                assert (await restoring.run(FORMAT)).cluster_id == ID
-                assert await new.contents() == await world.contents()
-                return
-            with pytest.raises(DatabaseUnavailableError, match=r"^no answer$"):
-                await restoring.run(FORMAT)
-
-            async def unreachable() -> str:
-                raise DatabaseUnavailableError("down")
-
-            new.tables.cluster_id = unreachable
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("halfmoon.cluster.backup.restoring.PAUSE_S", 0)
-                with pytest.raises(DatabaseUnavailableError, match=r"no answer\. Nobody knows whether"):
-                    await restoring.run(FORMAT)
-
-    play(story)
-
-
-def test_a_commit_may_take_long(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Longer than a node waits for a statement."""
-
-    async def story() -> None:
-        from halfmoon.cluster.postgres import connecting, schema
-
-        async with real() as world, real(empty=True) as new:
-            await world.fill()
-            await Saving(world.source, world.store, saved).run()
-            slow = f"""
-                create function slowly() returns trigger language plpgsql
-                as 'begin perform pg_sleep({connecting.CALL_S + 0.5}); return null; end';
-                create constraint trigger slow after insert on cluster deferrable initially deferred
-                for each row execute function slowly()"""
-            monkeypatch.setattr(schema, "_EMPTY", f"{schema._EMPTY}; {slow}")
-            asked: list[str] = []
-            cluster_id = new.tables.cluster_id
-
-            async def ask() -> str:
-                asked.append("")
-                return str(await cluster_id())
-
-            monkeypatch.setattr(new.tables, "cluster_id", ask)
-            await Restoring(new.target, new.store, saved).run(FORMAT)
-            assert not asked
-            assert await new.contents() == await world.contents()
-
-    play(story)
 
 
 @pytest.mark.parametrize("damage", DAMAGE)

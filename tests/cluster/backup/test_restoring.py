@@ -1,0 +1,84 @@
+"""A restore whose commit takes long, or is not answered."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halfmoon.cluster.backup.restoring import Restoring
+from halfmoon.cluster.backup.saving import Saving
+from halfmoon.cluster.engine.database import DatabaseUnavailableError
+from tests.cluster.backup.worlds import ID, memory, real
+
+FORMAT = 2
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_the_database_is_asked_where_it_did_not_say_whether_it_has_committed(tmp_path: Path, committed: bool) -> None:
+    saved = tmp_path / "saved"
+
+    async def story() -> None:
+        async with memory() as world, memory(empty=True) as new:
+            await world.fill()
+            await Saving(world.source, world.store, saved).run()
+            fill = new.tables.fill
+
+            async def without_an_answer(*arguments: Any) -> None:
+                if committed:
+                    await fill(*arguments)
+                raise DatabaseUnavailableError("no answer")
+
+            new.tables.fill = without_an_answer
+            restoring = Restoring(new.target, new.store, saved)
+            if committed:
+                assert (await restoring.run(FORMAT)).cluster_id == ID
+                assert await new.contents() == await world.contents()
+                return
+            with pytest.raises(DatabaseUnavailableError, match=r"^no answer$"):
+                await restoring.run(FORMAT)
+
+            async def unreachable() -> str:
+                raise DatabaseUnavailableError("down")
+
+            new.tables.cluster_id = unreachable
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("halfmoon.cluster.backup.restoring.PAUSE_S", 0)
+                with pytest.raises(DatabaseUnavailableError, match=r"no answer\. Nobody knows whether"):
+                    await restoring.run(FORMAT)
+
+    asyncio.run(story())
+
+
+def test_a_commit_may_take_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than a node waits for a statement."""
+
+    saved = tmp_path / "saved"
+
+    async def story() -> None:
+        from halfmoon.cluster.postgres import connecting, schema
+
+        async with real() as world, real(empty=True) as new:
+            await world.fill()
+            await Saving(world.source, world.store, saved).run()
+            slow = f"""
+                create function slowly() returns trigger language plpgsql
+                as 'begin perform pg_sleep({connecting.CALL_S + 0.5}); return null; end';
+                create constraint trigger slow after insert on cluster deferrable initially deferred
+                for each row execute function slowly()"""
+            monkeypatch.setattr(schema, "_EMPTY", f"{schema._EMPTY}; {slow}")
+            asked: list[str] = []
+            cluster_id = new.tables.cluster_id
+
+            async def ask() -> str:
+                asked.append("")
+                return str(await cluster_id())
+
+            monkeypatch.setattr(new.tables, "cluster_id", ask)
+            await Restoring(new.target, new.store, saved).run(FORMAT)
+            assert not asked
+            assert await new.contents() == await world.contents()
+
+    asyncio.run(story())
