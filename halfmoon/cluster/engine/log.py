@@ -138,6 +138,8 @@ class ShardLog(CommitLog):
         self._files = files
         self._write_ends: deque[int] = deque()
         """Where each write ended that is not committed: frames that belong together were written together."""
+        self._dropped_to = 0
+        """The database has no pieces before."""
 
     def open(self) -> None:
         fs = self._files
@@ -149,6 +151,7 @@ class ShardLog(CommitLog):
         end = self.backing.head.end
         first = segments[0][0] if segments else end
         self.floor, self.ceiling = Floor(first, 0), Noted(end, 0)
+        self._dropped_to = first
         if not segments:
             self.end = self.written = self.flushed = first
 
@@ -256,13 +259,17 @@ class ShardLog(CommitLog):
         return ShardCommit(self)
 
     def begin_removal(self) -> Callable[[], Removed] | None:
+        """What has no name any more goes first: it needs no order, and is not to wait for the database. That is asked
+        once after each time that the log's start has moved."""
+        self._retired = deque(sorted(self._retired, key=lambda each: each.path is not None))
         remove = super().begin_removal()
-        if remove is None:
-            return None
         start, backing = self.start, self.backing
+        if remove is None or self._retired[0].path is None or start <= self._dropped_to:
+            return remove
 
         def run() -> Removed:
             backing.drop(start)
+            self._dropped_to = start
             return remove()
 
         return run

@@ -8,6 +8,7 @@ import random
 import threading
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +17,11 @@ from halfmoon.cluster.engine import cached_files
 from halfmoon.cluster.engine import log as shard_log
 from halfmoon.cluster.engine.cached_files import AT_ONCE, BLOCK_BYTES
 from halfmoon.cluster.engine.caching import Cache
+from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability
 from halfmoon.core import clean_mark
 from halfmoon.core.clean_files import data_path, index_path
-from halfmoon.core.storage.files import read_file, write_file
+from halfmoon.core.storage.files import OsFileSystem, read_file, write_file
 from halfmoon.core.storage.frame import Kind
 from halfmoon.core.storage.storage import Place, Storage
 from halfmoon.errors import BrokerError, Fault, LeaseLostError
@@ -367,6 +369,55 @@ def test_what_is_forgotten_comes_back_when_it_is_read(shard: OneShard) -> None:
         assert value in bytes((found.slices if found.cold is None else found.cold())[0])
     put(storage, 40)
     commit(storage)
+
+
+def removed(log: Any) -> int:
+    """How many files were removed."""
+    count = 0
+    while (remove := log.begin_removal()) is not None:
+        log.removed(remove())
+        count += 1
+    return count
+
+
+def test_what_is_forgotten_gives_its_disk_back_without_the_database(shard: OneShard, tmp_path: Path) -> None:
+    """Which may be away for hours. What has expired waits for it, and holds up nothing else."""
+    storage = opened(shard.make, OsFileSystem(tmp_path), segment_bytes=1 << 20, hot_bytes=1)
+    log: Any = storage.log
+    filled(storage, 60, 100_000)
+    drop, calls, away = shard.database.drop, [], True
+
+    async def asked(number: int, epoch: int, before: int) -> bool:
+        calls.append(before)
+        if away:
+            raise DatabaseUnavailableError("away")
+        return bool(await drop(number, epoch, before))
+
+    shard.database.drop = asked
+    files = [segment.file for segment in log.segments[1:3]]
+    log.forget(log.segments[1])
+    assert removed(log) == 1
+    assert calls == []
+    log.remove_oldest()
+    log.forget(log.segments[1])
+    log.removed(log.begin_removal()())
+    assert calls == []
+    for file in files:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            file.size()
+    expired = log.begin_removal()
+    with pytest.raises(OSError, match="away"):
+        expired()
+    away = False
+    calls.clear()
+    log.remove_oldest()
+    assert removed(log) == 2
+    assert calls == [log.start], "once for all that has expired"
+    assert shard.pieces()[0].start == log.start
+    log.forget(log.segments[1])
+    assert removed(log) == 1
+    assert calls == [log.start]
+    log.close()
 
 
 def test_what_is_hot_or_not_committed_is_not_forgotten(shard: OneShard) -> None:
