@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from halfmoon.cluster.engine.backing import Backing
-from halfmoon.cluster.engine.database import SideFile
 from halfmoon.core import clean_files, clean_mark
 from halfmoon.core.storage import index
 from halfmoon.core.storage.files import Buffer, File, FileSystem, Mapping, write_all
@@ -29,6 +28,8 @@ AT_ONCE: Final = 16
 AT_ONCE_BYTES: Final = 32 << 20
 """So many files, and so much of them unless one is larger, are fetched at a time."""
 _LOG: Final = f"{FOLDER}/"
+_ASIDE: Final = ".remote"
+"""Of a file that is about to get its name."""
 Read = Callable[[int, int], Sequence[tuple[int, bytes]]]
 """(where in the file, bytes) of all that stands at [low, high) of it. Raises OSError."""
 
@@ -43,8 +44,10 @@ class CachedFiles:
         self._backing = backing
         self._here: set[str] = set()
         """Files that were made or fetched in this epoch."""
-        self._remote: dict[str, Read] = {}
-        """By path of a segment from before."""
+        self._remote: dict[str, _Remote] = {}
+        """By path of a file that is filled as it is read."""
+        self._exchanging = threading.Lock()
+        """Of such a file, and of what says what of it is here. Nobody waits for the store with it."""
         self._changed: set[str] = set()
         """Files beside the log that are to be kept."""
         self._removed: set[str] = set()
@@ -59,10 +62,17 @@ class CachedFiles:
 
     def forget(self, path: str, start: int, size: int) -> File:
         """A segment that is in the store is not here any more. Whoever has the old file open goes on with that."""
-        self._fs.remove(path)
-        self._here.discard(path)
         self.make_remote(path, start, size)
         return self.open(path)
+
+    def forget_kept(self, path: str) -> File:
+        """The same of a compacted segment's messages."""
+        self._make_kept(path)
+        return self.open(path)
+
+    def is_in_store(self, path: str) -> bool:
+        """A file beside the log, as it is here."""
+        return self._is_kept(path) and path not in self._changed
 
     def make_remote(self, path: str, start: int, size: int) -> None:
         """A segment that is in the store."""
@@ -72,11 +82,23 @@ class CachedFiles:
 
         self._make_remote(path, size, read)
 
+    def _make_kept(self, path: str) -> None:
+        """A compacted segment's messages, that are in the store."""
+        kept = self._backing.files[path]
+        self._make_remote(path, kept.size, lambda low, high: [(low, self._backing.part_of(kept, low, high))])
+
     def _make_remote(self, path: str, size: int, read: Read) -> None:
-        file = self._make(path)
+        """In the place of what is here under this name."""
+        aside = path + _ASIDE
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.remove(aside)
+        file = self._fs.open(aside, create=True)
         file.pwritev([bytes(1)], size - 1)  # its size, and no room on the disk
         file.close()
-        self._remote[path] = read
+        with self._exchanging:
+            self._fs.rename(aside, path)
+            self._remote[path] = _Remote(size, read)
+        self._here.add(path)
 
     def opened(self) -> None:
         """Whoever opens the log has read all of it that he needs. Until then, indexes that are made of it are not kept:
@@ -118,9 +140,10 @@ class CachedFiles:
         if create:
             return _LocalFile(self._make(path))
         self._fetch(path)
-        file = self._fs.open(path)
-        read = self._remote.get(path)
-        return _LocalFile(file) if read is None else _RemoteFile(file, read)
+        with self._exchanging:
+            file = self._fs.open(path)
+            remote = self._remote.get(path)
+        return _LocalFile(file) if remote is None else _RemoteFile(file, remote)
 
     def _fetch(self, path: str) -> None:
         """Have a file here. Raises FileNotFoundError."""
@@ -129,12 +152,9 @@ class CachedFiles:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             if _is_compacted(path):
                 self._fs.make_directory(path.rpartition("/")[0])
-                self._make_remote(path, self._backing.files[path].size, self._read_kept(self._backing.files[path]))
+                self._make_kept(path)
             else:
                 self._fetch_beside()
-
-    def _read_kept(self, kept: SideFile) -> Read:
-        return lambda low, high: [(low, self._backing.part_of(kept, low, high))]
 
     def _is_kept(self, path: str) -> bool:
         return path in self._backing.files and path not in self._removed
@@ -147,7 +167,7 @@ class CachedFiles:
     def here(self, file: File) -> tuple[int, float]:
         """Of a segment: about how many bytes of it are here, and since when, by the monotonic clock, in seconds."""
         if isinstance(file, _RemoteFile):
-            return file.bytes_here, file.filled_s
+            return file.remote.bytes_here, file.remote.filled_s
         assert isinstance(file, _LocalFile)
         return file.size(), file.opened_s
 
@@ -243,48 +263,62 @@ class _LocalFile:
         pass
 
 
-class _RemoteFile:
-    """A segment that another node wrote, or this one in an earlier epoch. Nobody writes to it any more."""
+class _Remote:
+    """What of a file of the store is here, for all who have it open."""
 
-    def __init__(self, file: File, read: Read) -> None:
-        self._file = file
+    def __init__(self, size: int, read: Read) -> None:
+        self.size = size
         self._read = read
-        self._size = file.size()
-        self._here = bytearray(-(-self._size // BLOCK_BYTES))
+        self._here = bytearray(-(-size // BLOCK_BYTES))
         """Of each block, whether it is here."""
         self.filled_s = 0.0
         """When one came last."""
         self._filling = threading.Lock()
-        self.forget = file.forget
-        self.close = file.close
 
     @property
     def bytes_here(self) -> int:
-        return min(self._size, self._here.count(1) * BLOCK_BYTES)
+        return min(self.size, self._here.count(1) * BLOCK_BYTES)
 
-    def is_here(self, low: int, high: int) -> bool:
+    def has(self, low: int, high: int) -> bool:
         if low >= high:
             return True
         first, last = low // BLOCK_BYTES, (high - 1) // BLOCK_BYTES
         return self._here.count(1, first, last + 1) == last + 1 - first
 
-    def fill(self, low: int, high: int) -> None:
-        """Have these bytes here. In a thread; raises OSError, also where they were dropped meanwhile."""
-        if self.is_here(low, high):
+    def fill(self, file: File, low: int, high: int) -> None:
+        """Have these bytes in the file, which is this one. In a thread; raises OSError, also where they were dropped
+        meanwhile."""
+        if self.has(low, high):
             return
         with self._filling:
-            for block in range(low // BLOCK_BYTES, (min(high, self._size) - 1) // BLOCK_BYTES + 1):
+            for block in range(low // BLOCK_BYTES, (min(high, self.size) - 1) // BLOCK_BYTES + 1):
                 if not self._here[block]:
                     begin = block * BLOCK_BYTES
-                    end = min(begin + BLOCK_BYTES, self._size)
+                    end = min(begin + BLOCK_BYTES, self.size)
                     reached = begin
                     for at, data in self._read(begin, end):
-                        write_all(self._file, [data], at)
+                        write_all(file, [data], at)
                         reached += len(data)
                     if reached < end:  # what is not there would be read as zeroes
                         raise OSError(f"{end - reached} bytes of a segment from {begin} on are gone: it has expired")
                     self._here[block] = 1
                     self.filled_s = time.monotonic()
+
+
+class _RemoteFile:
+    """A segment that another node wrote, or this one in an earlier epoch, or that is not here any more. Nobody writes
+    to it."""
+
+    def __init__(self, file: File, remote: _Remote) -> None:
+        self._file = file
+        self.remote = remote
+        self._size = remote.size
+        self.is_here = remote.has
+        self.forget = file.forget
+        self.close = file.close
+
+    def fill(self, low: int, high: int) -> None:
+        self.remote.fill(self._file, low, high)
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         raise OSError(errno.EROFS, "a segment of an earlier epoch is not written to")

@@ -278,12 +278,12 @@ class ShardLog(CommitLog):
 
     def cached(self, hot_bytes: int) -> list[Cached]:
         """Segments of which something is here and need not be: all but what is written to, is not committed yet, or is
-        among the last `hot_bytes`, which are read without a look."""
+        among the last `hot_bytes`, which are read without a look; and compacted ones that are in the store."""
         before = min(self.end - hot_bytes, self.flushed)
+        may_go = [segment for segment in self.segments[:-1] if segment.end <= before]
+        may_go += [each for each in self.cleaned if self._files.is_in_store(clean_files.data_path(each.start))]
         found = []
-        for segment in self.segments[:-1]:
-            if segment.end > before:
-                break
+        for segment in may_go:
             size, since_s = self._files.here(segment.file)
             if size:
                 found.append(Cached(self, segment, size, since_s))
@@ -291,13 +291,16 @@ class ShardLog(CommitLog):
 
     @property
     def cached_bytes(self) -> int:
-        """Of the segments, about."""
-        return sum(self._files.here(segment.file)[0] for segment in self.segments)
+        """Of all segments, about."""
+        return sum(self._files.here(segment.file)[0] for segment in (*self.segments, *self.cleaned))
 
     def forget(self, segment: Segment) -> None:
         """What is here of it makes way. Slices of it that are being sent stay what they are."""
         old = Segment(segment.start, segment.size, segment.file, segment.mapping)
-        segment.file = self._files.forget(segment_path(segment.start), segment.start, segment.size)
+        if segment.start >= CLEAN_BASE:
+            segment.file = self._files.forget_kept(clean_files.data_path(segment.start))
+        else:
+            segment.file = self._files.forget(segment_path(segment.start), segment.start, segment.size)
         segment.mapping = segment.file.map()
         self._retired.append(Retired(old, None, []))
 

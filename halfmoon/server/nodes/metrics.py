@@ -28,7 +28,9 @@ FAMILIES: Final = (
     Family("halfmoon_cluster_row_bytes", "gauge", "Bytes in the database that are to go into objects."),
     Family("halfmoon_cluster_pieces", "gauge", "Pieces that the logs of this node's shards consist of."),
     Family("halfmoon_cluster_store_reached", "gauge", "1, or 0 where nothing could be stored for a while."),
-    Family("halfmoon_cluster_cache_bytes", "gauge", "Bytes of the logs that are on this node's disk."),
+    Family(
+        "halfmoon_cluster_cache_bytes", "gauge", "Bytes of logs and compacted segments that are on this node's disk."
+    ),
     Family("halfmoon_cluster_cache_forgotten_bytes_total", "counter", "Bytes that went for want of room in the cache."),
     Family(
         "halfmoon_replica_requests_total",

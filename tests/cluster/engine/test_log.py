@@ -20,7 +20,7 @@ from halfmoon.cluster.engine.caching import Cache
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability
 from halfmoon.core import clean_mark
-from halfmoon.core.clean_files import data_path, index_path
+from halfmoon.core.clean_files import data_path, index_path, open_segment
 from halfmoon.core.storage.files import OsFileSystem, read_file, write_file
 from halfmoon.core.storage.frame import Kind
 from halfmoon.core.storage.storage import Place, Storage
@@ -523,3 +523,81 @@ def test_a_cache_is_kept_to_its_limit_and_the_oldest_goes_first(shard: OneShard)
     assert kept == [segment.start for segment in log.segments[:-1]][-len(kept) :]
     Cache(1, 1).turn([log])
     assert log.cached_bytes == log.segments[-1].size
+
+
+def compacted(shard: OneShard, files: int) -> tuple[Any, list[bytes]]:
+    """The log of a node that has taken the shard over, with compacted segments that the one before wrote; and what is
+    in each."""
+    fs = taken(shard).log.fs
+    fs.make_directory("cleaned")
+    data = [shard_bytes(number, 3 * BLOCK_BYTES - 100) for number in range(files)]
+    for number, messages in enumerate(data):
+        write_file(fs, data_path(CLEAN_BASE + (number << 30)), [messages])
+    log: Any = taken(shard, hot_bytes=1).log
+    for number in range(files):
+        log.add_cleaned(open_segment(log.fs, CLEAN_BASE + (number << 30)))
+    return log, data
+
+
+def shard_bytes(seed: int, size: int) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+def test_compacted_messages_count_in_the_cache_and_make_way(shard: OneShard) -> None:
+    log, data = compacted(shard, 2)
+    first, second = log.cleaned
+    before = log.cached_bytes
+    assert first.file.pread(10, 0) == data[0][:10]
+    assert second.file.pread(len(data[1]), 0) == data[1]
+    assert log.cached_bytes - before == BLOCK_BYTES + len(data[1])
+    assert [each.segment for each in log.cached(1)] == [first, second]
+    cache = Cache(before + len(data[1]), 1)
+    cache.turn([log])
+    assert [each.segment for each in log.cached(1)] == [second], "what came first goes first"
+    Cache(0, 1).turn([log])
+    assert log.cached_bytes == before
+    assert removed(log) == 2
+    for segment, messages in zip(log.cleaned, data, strict=True):
+        assert not segment.mapping.in_memory(0, segment.size)
+        assert segment.file.pread(segment.size, 0) == messages
+
+
+def test_compacted_messages_that_were_written_here_make_way_once_they_are_in_the_store(shard: OneShard) -> None:
+    log: Any = taken(shard, hot_bytes=1).log
+    fs, before = log.fs, log.cached_bytes
+    fs.make_directory("cleaned")
+    path, data = data_path(CLEAN_BASE), shard_bytes(1, BLOCK_BYTES + 100)
+    aside = fs.open(f"{path}.new", create=True)
+    aside.pwritev([data], 0)
+    aside.close()
+    fs.rename(f"{path}.new", path)
+    log.add_cleaned(open_segment(fs, CLEAN_BASE))
+    assert log.cached_bytes - before == len(data)
+    assert log.cached(1) == []
+    fs.sync_directory("cleaned")
+    (cached,) = log.cached(1)
+    sent = cached.segment.view[:10]
+    log.forget(cached.segment)
+    assert log.cached_bytes == before
+    assert bytes(sent) == data[:10], "a slice that is being sent stays what it is"
+    assert log.cleaned[0].file.pread(len(data), 0) == data
+    sent.release()
+    assert removed(log) == 1
+
+
+def test_what_one_who_has_a_file_open_brings_here_is_here_for_all_who_have(shard: OneShard) -> None:
+    """The cleaner opens files itself."""
+    log, (data,) = compacted(shard, 1)
+    (segment,) = log.cleaned
+    before, fetched = log.cached_bytes, shard.store.fetched_bytes
+    other = log.fs.open(data_path(CLEAN_BASE))
+    assert other.pread(len(data), 0) == data
+    assert log.cached_bytes - before == len(data)
+    assert segment.file.pread(len(data), 0) == data
+    assert shard.store.fetched_bytes - fetched == len(data)
+    log.forget(segment)
+    assert log.cached_bytes == before
+    assert other.pread(len(data), 0) == data
+    assert shard.store.fetched_bytes - fetched == len(data)
+    assert segment.file.pread(len(data), 0) == data
+    assert shard.store.fetched_bytes - fetched == 2 * len(data)
