@@ -1,21 +1,25 @@
 """Which pieces of a log are to become one, so that a takeover finds few of them, and the database keeps few.
 
-Three steps, each for pieces that follow each other within one segment:
+Three kinds of runs, each of pieces that follow each other within one segment:
 
-    rows      → an object     once there are ROW_BYTES or ROW_COUNT of them, or the oldest is ROW_AGE_S old
-    SMALL     → one of many   once a shard has SMALL_COUNT small ones
-    a segment → one of its own, once it is sealed and all of it is in objects
+    rows   → an object     once there are ROW_BYTES or ROW_COUNT of them, or the oldest is old
+    small  → one of many   once a shard has SMALL_COUNT small ones
+    full   → one of its own, once all of it is in objects and no piece can follow: the next one would make it larger
+             than MOST_BYTES, or the segment is sealed
 
-What becomes of rows and of small pieces shares an object with other shards. A sealed segment is an object for itself,
-so that it goes with its object when it expires.
+What becomes of rows and of small pieces shares an object with other shards. A full run is an object for itself, so that
+it goes with its object when it expires.
+
+So any two pieces that follow each other in a segment have more than MOST_BYTES together, but for the last ones of the
+log. What is merged for good is not looked at again (PieceList.merged_to).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
+from halfmoon.cluster.engine.piece_list import PieceList
 from halfmoon.cluster.engine.pieces import IN_DATABASE, Piece
 
 ROW_BYTES = 4 << 20
@@ -23,7 +27,11 @@ ROW_COUNT = 500
 SMALL_BYTES = 1 << 20
 SMALL_COUNT = 64
 MOST_BYTES = 64 << 20
-"""Of what becomes one."""
+"""Of what becomes one, …"""
+MOST_PIECES: Final = 10_000
+"""… and so many pieces."""
+LOOKED_AT: Final = 2_000
+"""Pieces in objects that are looked at in one go: about 10 ms, while none of them is merged for good."""
 
 
 class Run(NamedTuple):
@@ -44,52 +52,66 @@ class Run(NamedTuple):
         return self.old[0].segment
 
 
-def rows_of(pieces: Iterable[Piece]) -> list[Piece]:
-    return [piece for piece in pieces if piece.key == IN_DATABASE]
+def has_many_rows(pieces: PieceList) -> bool:
+    return len(pieces.rows) >= ROW_COUNT or pieces.row_bytes >= ROW_BYTES
 
 
-def are_many(rows: Sequence[Piece]) -> bool:
-    return len(rows) >= ROW_COUNT or sum(row.size for row in rows) >= ROW_BYTES
-
-
-def row_runs(pieces: Iterable[Piece]) -> list[Run]:
+def row_runs(pieces: PieceList) -> Iterator[Run]:
     """All rows there are."""
-    return _runs(pieces, lambda piece: piece.key == IN_DATABASE)
+    return _runs(pieces.rows.values())
 
 
-def small_runs(pieces: Sequence[Piece]) -> list[Run]:
+def small_runs(pieces: PieceList) -> list[Run]:
     """Small pieces in objects, where there are enough of them; none else."""
-    found = [run for run in _runs(pieces, _is_small) if len(run.old) > 1]
+    looked_at = pieces.behind(pieces.merged_to, LOOKED_AT)
+    found = [run for run in _runs(filter(_is_small, looked_at)) if len(run.old) > 1]
     return found if sum(len(run.old) for run in found) >= SMALL_COUNT else []
 
 
-def sealed_run(pieces: Sequence[Piece], active: int) -> Run | None:
-    """The oldest segment before the one that begins at `active` that is not one piece yet, where all of it is in
-    objects."""
-    for segment, group in groupby(pieces, lambda piece: piece.segment):
-        of_it = tuple(group)
-        in_objects = not any(piece.key == IN_DATABASE for piece in of_it)
-        if segment < active and len(of_it) > 1 and in_objects and sum(piece.size for piece in of_it) <= MOST_BYTES:
-            return Run(of_it)
+def full_run(pieces: PieceList, active: int) -> Run | None:
+    """The oldest, of a log that is written to in the segment that begins at `active`."""
+    looked_at = pieces.behind(pieces.merged_to, LOOKED_AT)
+    low, for_good = 0, True
+    while low < len(looked_at):
+        high, is_full = _reach(looked_at, low, active)
+        if is_full and high - low > 1:
+            return Run(tuple(looked_at[low:high]))
+        for_good = for_good and is_full
+        if for_good:
+            pieces.merged_to = looked_at[high - 1].end
+        low = high
     return None
+
+
+def _reach(pieces: Sequence[Piece], low: int, active: int) -> tuple[int, bool]:
+    """Up to where those from this one on may become one; whether none can follow."""
+    first = pieces[low]
+    size = 0
+    for at in range(low, len(pieces)):
+        piece = pieces[at]
+        if piece.segment != first.segment:
+            return at, True
+        if piece.key == IN_DATABASE:
+            return max(at, low + 1), False
+        size += piece.size
+        if size > MOST_BYTES:
+            return max(at, low + 1), True
+    return len(pieces), first.segment < active and len(pieces) < LOOKED_AT
 
 
 def _is_small(piece: Piece) -> bool:
     return piece.key != IN_DATABASE and piece.size < SMALL_BYTES
 
 
-def _runs(pieces: Iterable[Piece], wanted: Callable[[Piece], bool]) -> list[Run]:
-    found: list[Run] = []
+def _runs(pieces: Iterable[Piece]) -> Iterator[Run]:
     run: list[Piece] = []
     size = 0
     for piece in pieces:
-        takes = wanted(piece)
-        if run and (not takes or piece.segment != run[0].segment or size + piece.size > MOST_BYTES):
-            found.append(Run(tuple(run)))
+        follows = run and piece.start == run[-1].end and piece.segment == run[-1].segment
+        if run and (not follows or size + piece.size > MOST_BYTES or len(run) == MOST_PIECES):
+            yield Run(tuple(run))
             run, size = [], 0
-        if takes:
-            run.append(piece)
-            size += piece.size
+        run.append(piece)
+        size += piece.size
     if run:
-        found.append(Run(tuple(run)))
-    return found
+        yield Run(tuple(run))

@@ -1,4 +1,4 @@
-"""Brings frames from the database into objects, and many small pieces together (merging.py says which).
+"""Brings frames from the database into objects, and many pieces together (merging.py says which).
 
 The owner does that, from its cache. First the object is stored, then the pieces are exchanged in one transaction, which
 the shard's epoch guards: a node that has lost the shard changes nothing, and its object is a leftover.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from halfmoon.cluster.engine import footer, merging, naming
@@ -49,6 +50,9 @@ class _Part(NamedTuple):
     run: Run
 
 
+_Kind = Callable[[Sequence[Owned]], list[_Part]]
+
+
 class Mover:
     """`turn` is called again and again, one at a time."""
 
@@ -63,14 +67,23 @@ class Mover:
         self._row_age_s = row_age_s
         self._seen: dict[int, tuple[int, float]] = {}
         """Shard → its oldest row, and when that was seen first."""
+        self._kinds: deque[_Kind] = deque((self._rows, self._small, self._full))
+        """What is looked for, in turn: under load there are always rows."""
+        self._last: dict[_Kind, int] = {}
+        """The shard that such a thing was found in last: the next ones come first."""
         self.moved_bytes = 0
 
     async def turn(self, shards: Sequence[Owned]) -> bool:
-        """Do what is to be done first; whether something was done."""
-        for choose in (self._rows, self._small, self._sealed):
-            parts = choose(shards)
-            if parts and await self._move(parts):
-                return True
+        """Do one thing of one kind, if anything is to be done; whether something was done."""
+        for _ in range(len(self._kinds)):
+            choose = self._kinds[0]
+            self._kinds.rotate(-1)
+            last = self._last.get(choose, -1)
+            parts = choose(sorted(shards, key=lambda owned: (owned.shard <= last, owned.shard)))
+            if parts:
+                self._last[choose] = parts[-1].owned.shard
+                if await self._move(parts):
+                    return True
         return False
 
     def _rows(self, shards: Sequence[Owned]) -> list[_Part]:
@@ -78,38 +91,39 @@ class Mover:
         now_s = asyncio.get_running_loop().time()
         due = False
         for owned in shards:
-            rows = merging.rows_of(owned.pieces)
-            if not rows:
+            first = next(iter(owned.pieces.rows), None)
+            if first is None:
                 self._seen.pop(owned.shard, None)
                 continue
             oldest, since_s = self._seen.get(owned.shard, (-1, 0.0))
-            if oldest != rows[0].start:
-                self._seen[owned.shard] = rows[0].start, now_s
+            if oldest != first:
+                self._seen[owned.shard] = first, now_s
             elif now_s - since_s >= self._row_age_s:
                 due = True
-            due = due or merging.are_many(rows)
-        return self._within(shards, lambda owned: merging.row_runs(owned.pieces)) if due else []
+            due = due or merging.has_many_rows(owned.pieces)
+        return self._within(shards, merging.row_runs) if due else []
 
     def _small(self, shards: Sequence[Owned]) -> list[_Part]:
-        return self._within(shards, lambda owned: merging.small_runs(list(owned.pieces)))
+        return self._within(shards, merging.small_runs)
 
-    def _sealed(self, shards: Sequence[Owned]) -> list[_Part]:
+    def _full(self, shards: Sequence[Owned]) -> list[_Part]:
         for owned in shards:
-            run = merging.sealed_run(list(owned.pieces), owned.active_segment())
+            run = merging.full_run(owned.pieces, owned.active_segment())
             if run is not None:
                 return [_Part(owned, run)]
         return []
 
     @staticmethod
-    def _within(shards: Sequence[Owned], runs: Callable[[Owned], Sequence[Run]]) -> list[_Part]:
+    def _within(shards: Sequence[Owned], runs: Callable[[PieceList], Iterable[Run]]) -> list[_Part]:
         parts: list[_Part] = []
-        size = 0
+        size = count = 0
         for owned in shards:
-            for run in runs(owned):
-                if parts and size + run.end - run.start > OBJECT_BYTES:
+            for run in runs(owned.pieces):
+                size += run.end - run.start
+                count += len(run.old)
+                if parts and (size > OBJECT_BYTES or count > merging.MOST_PIECES):
                     return parts
                 parts.append(_Part(owned, run))
-                size += run.end - run.start
         return parts
 
     async def _move(self, parts: Sequence[_Part]) -> bool:

@@ -14,7 +14,6 @@ from halfmoon.cluster.engine import naming
 from halfmoon.cluster.engine.backing import Backing
 from halfmoon.cluster.engine.caching import Cache
 from halfmoon.cluster.engine.committing import Committer, ObjectCommitter, RowCommitter
-from halfmoon.cluster.engine.merging import rows_of
 from halfmoon.cluster.engine.moving import Mover
 from halfmoon.cluster.engine.pieces import Durability, Head
 from halfmoon.cluster.engine.store_watch import WatchedStore
@@ -163,7 +162,7 @@ class Engine:
 
     async def _measure_rows(self) -> None:
         """They wait for the object store, and must not fill the database's disk."""
-        self.row_bytes = sum(row.size for log in self.logs() for row in rows_of(log.pieces))
+        self.row_bytes = sum(log.pieces.row_bytes for log in self.logs())
         self._rows.held = self.row_bytes >= MOST_ROW_BYTES
 
     async def _forget(self) -> None:

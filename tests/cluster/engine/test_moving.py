@@ -10,7 +10,6 @@ import pytest
 
 from halfmoon.cluster.engine import merging, moving
 from halfmoon.cluster.engine.database import Commit
-from halfmoon.cluster.engine.merging import row_runs, sealed_run, small_runs
 from halfmoon.cluster.engine.moving import Mover
 from halfmoon.cluster.engine.piece_list import PieceList
 from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability, Piece
@@ -144,20 +143,52 @@ def test_small_pieces_become_one_of_each_segment_and_sealed_segments_one_object(
     play(run())
 
 
-def test_a_sealed_segment_waits_for_its_rows() -> None:
-    pieces = [Piece(0, 10, 0, 0, "o"), Piece(10, 20, 0, 0), Piece(20, 30, 0, 20, "o")]
-    assert sealed_run(pieces, 20) is None
-    assert [run.old for run in row_runs(pieces)] == [(pieces[1],)]
-    pieces[1] = pieces[1]._replace(key="p")
-    run = sealed_run(pieces, 20)
-    assert run is not None
-    assert (run.start, run.end, run.segment) == (0, 20, 0)
-    assert sealed_run(pieces, 0) is None
-    assert small_runs(pieces) == []
+def test_rows_that_are_always_due_hold_up_nothing_else() -> None:
+    """While a shard's rows are moved, as many come again."""
+
+    async def run() -> None:
+        world = World(1, [Durability.FAST, Durability.OBJECT, Durability.OBJECT])
+        await world.take()
+        rows, small, full = world.shards
+        for _ in range(10):
+            await world.write(small, 400)
+            await world.write(full, 1_200)
+        mover = world.mover()
+        for _ in range(3):
+            await world.write(rows, 4_000)
+            assert await mover.turn(world.shards)
+        assert len(small.pieces) == 1
+        assert [(piece.start, piece.end) for piece in full.pieces][:2] == [(0, 5_000), (5_000, 6_000)]
+        await world.check()
+
+    play(run())
+
+
+def test_a_shard_that_always_has_something_holds_up_no_other() -> None:
+    async def run() -> None:
+        world = World(1, [Durability.OBJECT] * 3)
+        await world.take()
+        busy, *others = world.shards
+        for shard in others:
+            await world.write(shard, 3_000)
+            await world.write(shard, 3_000)
+        mover = world.mover()
+        for _ in range(3):
+            await world.write(busy, 3_000)
+            await world.write(busy, 3_000)
+            assert await mover.turn(world.shards)
+        assert all(next(iter(shard.pieces)).end == SEGMENT for shard in others)
+        await world.check()
+
+    play(run())
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_whatever_fails_the_log_reads_as_before(seed: int) -> None:
+def test_whatever_fails_the_log_reads_as_before(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a segment becomes several runs."""
+    if is_small := seed % 2 == 1:
+        monkeypatch.setattr(merging, "MOST_BYTES", 2_500)
+
     async def run() -> None:
         world = World(seed, [Durability.FAST, Durability.FAST, Durability.OBJECT])
         await world.take()
@@ -169,12 +200,18 @@ def test_whatever_fails_the_log_reads_as_before(seed: int) -> None:
                 await mover.turn(world.shards)
             await world.check()
         world.unsure_database.share = world.unsure_store.share = 0.0
+        while await mover.turn(world.shards):
+            pass
         await asyncio.sleep(ROW_AGE_S + 1)
         while await mover.turn(world.shards):
             pass
         await world.check()
         for shard in world.shards:
-            assert len(shard.pieces) < 20
+            assert len(shard.pieces) < (80 if is_small else 20)
+            segments = {piece.segment for piece in shard.pieces}
+            for one, other in itertools.pairwise(shard.pieces):
+                if one.segment == other.segment != max(segments):
+                    assert one.size + other.size > merging.MOST_BYTES
         used = {piece.key for shard in world.shards for piece in shard.pieces} - {IN_DATABASE}
         assert world.objects_alive() == used
 
