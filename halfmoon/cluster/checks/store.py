@@ -8,12 +8,18 @@ import time
 from typing import Final
 
 from halfmoon.cluster.checks import Tried, Verdict
-from halfmoon.cluster.engine.objects import ObjectExistsError, ObjectMissingError, ObjectStore, StoreUnavailableError
+from halfmoon.cluster.engine.objects import (
+    MOST_BYTES,
+    ObjectExistsError,
+    ObjectMissingError,
+    ObjectStore,
+    StoreUnavailableError,
+)
 
 RACERS: Final = 16
 RACES: Final = 3
 LISTED: Final = 50
-LARGE_BYTES: Final = 64 << 20
+LARGE_BYTES: Final = MOST_BYTES
 TIMED: Final = ((64 << 10, 20), (4 << 20, 5))
 """Sizes of objects, and how many of each are timed."""
 SLOW_S: Final = 0.5

@@ -16,6 +16,7 @@ from halfmoon.cluster.engine.backing import Backing
 from halfmoon.cluster.engine.cached_files import CachedFiles
 from halfmoon.cluster.engine.committing import Taken
 from halfmoon.cluster.engine.database import Commit
+from halfmoon.cluster.engine.objects import MOST_BYTES
 from halfmoon.cluster.engine.piece_list import PieceList
 from halfmoon.cluster.engine.pieces import Piece
 from halfmoon.config.units import readable_size
@@ -135,6 +136,7 @@ class ShardLog(CommitLog):
         self.recycles = False
         self.checkpoint_after_ms = CHECKPOINT_AFTER_MS
         self.checkpoint_batches = CHECKPOINT_BATCHES
+        self.clean_file_bytes = MOST_BYTES  # it becomes an object
         self._files = files
         self._write_ends: deque[int] = deque()
         """Where each write ended that is not committed: frames that belong together were written together."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from halfmoon.cluster.engine import objects
 from halfmoon.cluster.engine.piece_list import PieceList
 from halfmoon.cluster.engine.pieces import IN_DATABASE, Piece
 
@@ -26,7 +27,7 @@ ROW_BYTES = 4 << 20
 ROW_COUNT = 500
 SMALL_BYTES = 1 << 20
 SMALL_COUNT = 64
-MOST_BYTES = 64 << 20
+MOST_BYTES = objects.MOST_BYTES
 """Of what becomes one, …"""
 MOST_PIECES: Final = 10_000
 """… and so many pieces."""

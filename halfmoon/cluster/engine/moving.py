@@ -16,14 +16,14 @@ from halfmoon.cluster.engine import footer, merging, naming
 from halfmoon.cluster.engine.database import Commit, CondemnedError, DatabaseUnavailableError, LogContents
 from halfmoon.cluster.engine.insisting import insist, store_object
 from halfmoon.cluster.engine.merging import Run
-from halfmoon.cluster.engine.objects import ObjectStore
+from halfmoon.cluster.engine.objects import MOST_BYTES, ObjectStore
 from halfmoon.cluster.engine.piece_list import PieceList
 from halfmoon.cluster.engine.pieces import Piece
 from halfmoon.core.crc import crc32c
 
 log: Final = logging.getLogger("halfmoon.cluster")
 
-OBJECT_BYTES = 64 << 20
+OBJECT_BYTES = MOST_BYTES
 """Of shards together, at most about."""
 
 

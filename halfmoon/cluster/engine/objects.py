@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from halfmoon.errors import HalfmoonError
+
+MOST_BYTES: Final = 64 << 20
+"""About the most that an object has of messages. It is written by one request, which has its time."""
 
 
 class StoreUnavailableError(HalfmoonError):

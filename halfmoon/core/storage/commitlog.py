@@ -76,6 +76,7 @@ MARK_SEGMENTS: Final = 2
 CHECKPOINT_AFTER_MS: Final = 3_600_000
 CHECKPOINT_BATCHES: Final = 20_000
 """A start takes 15 µs for each batch that was written since the checkpoint."""
+CLEAN_FILE_BYTES: Final = 512 << 20
 
 _COPY_BYTES: Final = 1 << 20
 _FULL: Final[tuple[int, ...]] = (errno.ENOSPC, errno.EDQUOT)
@@ -108,6 +109,7 @@ class CommitLog(WriteSide):
         """An expired segment's file becomes a later segment."""
         self.checkpoint_after_ms = CHECKPOINT_AFTER_MS
         self.checkpoint_batches = CHECKPOINT_BATCHES
+        self.clean_file_bytes = CLEAN_FILE_BYTES
         self.here_from = 0
         """What begins there or behind is in files of this machine."""
         self.low_disk = False

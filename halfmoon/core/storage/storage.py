@@ -131,6 +131,8 @@ class WriteSide(Protocol):
     crash would read it again."""
     checkpoint_batches: int
     """… and after so many batches, however small they are."""
+    clean_file_bytes: int
+    """A compacted segment is no larger than this."""
     failed: OSError | None
     """Why it takes no more writes; reads go on."""
     head: Callable[[int], Sequence[Buffer]]

@@ -34,8 +34,6 @@ from halfmoon.core.storage.storage import WriteSide
 from halfmoon.schema.snapshot import CLEAN_BASE
 from halfmoon.services.cleaner.tasks import Task, Work
 
-FILE_BYTES = 512 << 20
-"""Compacted segments are no larger than this, nor than a segment: a partition is replaced in steps of so much."""
 LOOKED_AT = 10_000
 """Index runs of the oldest segments that are looked at, which takes about 10 ms, in slices; …"""
 FEWEST_SEGMENTS = 4
@@ -116,7 +114,8 @@ class Planner:
 
     @property
     def file_bytes(self) -> int:
-        return min(FILE_BYTES, self._live.current.log.segment_bytes)
+        """Compacted segments are no larger than this: a partition is replaced in steps of so much."""
+        return min(self._log.clean_file_bytes, self._live.current.log.segment_bytes)
 
     def plan(self, published: int) -> Generator[None, None, Plan | None]:
         """The next task, if there is one. `published`: what the tasks so far have published. Raises NoRoomError."""
