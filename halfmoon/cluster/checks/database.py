@@ -125,7 +125,10 @@ async def _one_session(trial: _Trial) -> Outcome:
 
 async def _lock(trial: _Trial) -> Outcome:
     async with trial.another() as other:
-        await other.execute("select pg_advisory_lock(77, 2147483647)")
+        await other.execute("select pg_advisory_lock_shared(77, 2147483647)")
+        if not await trial.connection.fetchval("select pg_try_advisory_lock_shared(77, 2147483647)"):
+            return Verdict.FAILED, "a shared lock is not shared: a node could not replace its session while it lives"
+        await trial.connection.execute("select pg_advisory_unlock_shared(77, 2147483647)")
         if await trial.connection.fetchval("select pg_try_advisory_lock(77, 2147483647)"):
             return Verdict.FAILED, "two have one lock"
         held = await trial.connection.fetchval(

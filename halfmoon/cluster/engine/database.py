@@ -14,7 +14,7 @@ certain only once something else was committed behind it: what a server shows ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from halfmoon.cluster.engine.pieces import Head, Piece
@@ -87,6 +87,9 @@ class Node(NamedTuple):
     """Of the tables that its program knows."""
     stores: bool = True
     """It reaches the object store."""
+    lapsed: bool = False
+    """Its lease ended within the last minute, and it did not leave in order. Its process may live: where the database
+    was away, no lease could be renewed."""
 
 
 class Heads(Protocol):
@@ -171,6 +174,9 @@ class DeadObjects(Protocol):
 
 class Leases(Heads, Protocol):
     """Who lives, and who has which shard."""
+
+    on_session_ended: Callable[[], None]
+    """Told that the session has ended that has the lock; the next `renew` makes another one."""
 
     async def lineage(self) -> str:
         """Another one where the database was filled anew or brought back since: what a process knows of it is not true

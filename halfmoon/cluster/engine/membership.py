@@ -62,6 +62,7 @@ class Membership:
     ) -> None:
         """Of Leases.register."""
         self._database = database
+        database.on_session_ended = self._session_ended
         self._shards = shards
         self._who = number, host, port, rack, doors
         self.on_look: Callable[[Sequence[Head], Sequence[Node]], None] | None = None
@@ -80,13 +81,14 @@ class Membership:
         self.confirmed_s = 0.0
         """When the call began, by the loop's clock, by which the database last said what is this node's."""
         self._back_s = -GRACE_S
-        """When it said so for the first time after it had been away."""
+        """When it said so for the first time after it had been away, or a session with it had ended."""
         self._owned: dict[int, int] = {}
         """Shard → epoch."""
+        self._began_s = 0.0
         self._seen: dict[int, int] = {}
         """Shard → the highest epoch in which it ever was this node's: what is read late may be of before."""
         self.upkeep = Upkeep()
-        self._looked, self._soon = asyncio.Event(), asyncio.Event()
+        self._looked, self._soon, self._renew_soon = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def looked(self) -> None:
         """Returns after the first look."""
@@ -105,9 +107,9 @@ class Membership:
             except DatabaseUnavailableError as error:
                 log.warning("event=not_registered error=%s", error)
                 await asyncio.sleep(RENEW_S)
-        self.confirmed_s = asyncio.get_running_loop().time()
+        self.confirmed_s = self._began_s = asyncio.get_running_loop().time()
         log.info("event=registered incarnation=%d", self.incarnation)
-        self.upkeep.go_on(self._renew, RENEW_S, at_once=True)
+        self.upkeep.go_on(self._renew, RENEW_S, at_once=True, soon=self._renew_soon)
         self.upkeep.go_on(self._look, LOOK_S, at_once=True, soon=self._soon)
         self.upkeep.go_on(self._move, MOVE_S, at_once=True)
 
@@ -122,6 +124,12 @@ class Membership:
 
     def confirmed_ago_s(self) -> float:
         return asyncio.get_running_loop().time() - self.confirmed_s
+
+    def _session_ended(self) -> None:
+        """So it looks as if this node had died, until it has another one. Others' may have ended with it, as where a
+        pooler is restarted: nothing is taken before they had the time for that, too."""
+        self._back_s = asyncio.get_running_loop().time()
+        self._renew_soon.set()
 
     async def _renew(self) -> None:
         if self.is_replaced:
@@ -170,7 +178,10 @@ class Membership:
         self.nodes = await self._database.nodes()
         if self.on_look is not None:
             self.on_look(heads, self.nodes)
+        may_live = self._may_live()
         for head in () if self._was_away() else to_take(heads, self.nodes, self.incarnation):
+            if head.owner in may_live:
+                continue
             taken = await self._database.take(head.shard, head.epoch, self.incarnation)
             if taken is not None:
                 self._own(taken)
@@ -184,6 +195,19 @@ class Membership:
         first, or it would look as if they were dead."""
         now_s = asyncio.get_running_loop().time()
         return now_s - self.confirmed_s > AWAY_S or now_s < self._back_s + GRACE_S
+
+    def _may_live(self) -> set[int]:
+        """Incarnations that a node which has just started does not take for dead yet.
+
+        Where the database was away before this start, the leases of all are over, and they renew them within a second;
+        their sessions may have ended, too. After a crash of all nodes it looks the same, and takeovers wait for
+        `GRACE_S` of the start. They do not wait where something tells the two apart: a process that has ended loses its
+        session before its lease is over (`lapsed` is not said then), a node that has started again is another
+        incarnation now, and a minute is longer than any node needs."""
+        if asyncio.get_running_loop().time() >= self._began_s + GRACE_S:
+            return set()
+        newest = {node.number: node.incarnation for node in self.nodes}
+        return {node.incarnation for node in self.nodes if node.lapsed and newest[node.number] == node.incarnation}
 
     async def _move(self) -> None:
         if not self.nodes or self.is_replaced:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import asyncpg
@@ -42,7 +41,10 @@ class PostgresLogs:
         self._access = access
         self._pool = pool
         self._lock: asyncpg.Connection | None = None
-        """The session that holds the lock of this incarnation."""
+        """The session that holds the lock of this incarnation, …"""
+        self._before: asyncpg.Connection | None = None
+        """… and one that did not answer, and is to be replaced."""
+        self.on_session_ended: Callable[[], None] = lambda: None
 
     @classmethod
     async def open(cls, access: Access) -> PostgresLogs:
@@ -193,38 +195,38 @@ class PostgresLogs:
         await self._hold_lock(incarnation)
         return incarnation
 
-    async def _hold_lock(self, incarnation: int) -> None:
-        """As far as the server knows, a session that has died may hold it for some seconds yet: then it is tried again
-        with the next renewal."""
-        if self._lock is not None:  # it does not answer, or is another incarnation's
-            self._lock.terminate()
-            self._lock = None
+    async def _hold_lock(self, incarnation: int) -> asyncpg.Connection:
+        """In a new session. The one before ends only now: at no time is there no lock, and others look at any time."""
         connection = await self._access.connect()
-        with translated():
-            if await connection.fetchval(statements.SESSION_LOCK, incarnation):
-                self._lock = connection
-            else:
-                await connection.close()
+        try:
+            with translated():
+                await connection.fetchval(statements.SESSION_LOCK, incarnation)
+        except BaseException:
+            connection.terminate()
+            raise
+        before, self._lock, self._before = (self._before, self._lock), connection, None
+        for each in before:
+            if each is not None:
+                each.terminate()
+        connection.add_termination_listener(self._has_ended)
+        return connection
+
+    def _has_ended(self, connection: object) -> None:
+        if connection in (self._lock, self._before):  # else it was replaced
+            log.warning("event=session_ended")
+            self.on_session_ended()
 
     async def renew(self, incarnation: int) -> Sequence[Head]:
         """Asked in the session that holds the lock. So it waits for no other call, and shows that there is a session:
         the server may have ended it, and nobody here have heard of that, where the network was away."""
         if self._lock is not None:
-            ask = partial(self._lock.fetch, timeout=SESSION_S)
             try:
-                with translated():
-                    await self._prolong(ask, incarnation)
-                    return [_head(row) for row in await ask(statements.OWNED, incarnation)]
+                return await _renewed(self._lock, incarnation, SESSION_S)
             except DatabaseUnavailableError as error:
                 log.warning("event=session_lost error=%s", error)
-        await self._prolong(self._fetch, incarnation)
-        await self._hold_lock(incarnation)
-        return [_head(row) for row in await self._fetch(statements.OWNED, incarnation)]
-
-    async def _prolong(self, ask: Callable[..., Awaitable[Any]], incarnation: int) -> None:
-        """Raises LeaseLostError."""
-        if not await ask(statements.RENEW, incarnation, LEASE_S):
-            raise LeaseLostError(f"incarnation {incarnation} is not in the database any more")
+                # It is asked no more, and goes on to hold the lock as far as the server knows.
+                self._before, self._lock = self._lock, None
+        return await _renewed(await self._hold_lock(incarnation), incarnation, CALL_S)
 
     async def nodes(self) -> Sequence[Node]:
         return [Node(*row) for row in await self._fetch(statements.NODES)]
@@ -256,11 +258,24 @@ class PostgresLogs:
 
     async def close(self) -> None:
         with translated():
+            held, self._lock = self._lock, None
             try:
-                if self._lock is not None:
-                    await self._lock.close()
+                if self._before is not None:
+                    self._before.terminate()
+                if held is not None:
+                    await held.close()
             finally:
                 await self._pool.close()
+
+
+async def _renewed(session: asyncpg.Connection, incarnation: int, within_s: float) -> Sequence[Head]:
+    """Raises LeaseLostError."""
+    with translated():
+        found = await session.fetch(statements.RENEW, incarnation, LEASE_S, timeout=within_s)
+        owned = await session.fetch(statements.OWNED, incarnation, timeout=within_s)
+    if not found:
+        raise LeaseLostError(f"incarnation {incarnation} is not in the database any more")
+    return [_head(row) for row in owned]
 
 
 async def _add_object(connection: Any, key: str, size: int) -> None:

@@ -100,8 +100,9 @@ NEW_LINEAGE: Final = "update format set at = clock_timestamp() where number = 1"
 REGISTER: Final = """
 insert into node (number, host, port, rack, doors, lease_until, format)
 values ($1, $2, $3, $4, $5, clock_timestamp() + make_interval(secs => $6), $7) returning incarnation"""
-SESSION_LOCK: Final = "select pg_try_advisory_lock(77, $1)"
-"""77 is this program's number for locks of incarnations."""
+SESSION_LOCK: Final = "select pg_advisory_lock_shared(77, $1)"
+"""77 is this program's number for locks of incarnations. Shared, so that a session takes it while the one that it
+replaces has it still. Nobody else takes it: others only see in pg_locks that it is held, however it was taken."""
 RENEW: Final = """
 update node set lease_until = clock_timestamp() + make_interval(secs => $2) where incarnation = $1
 returning incarnation"""
@@ -125,8 +126,9 @@ _GONE: Final = """(
     node.lease_until < clock_timestamp() - interval '1 h' and not exists (select from shard where owner = incarnation)
 )"""
 """For so long that it is not shown any more."""
+_LAPSED: Final = "lease_until <= clock_timestamp() and lease_until > clock_timestamp() - interval '1 min'"
 NODES: Final = (
-    f"select incarnation, number, host, port, rack, {ALIVE}, draining, doors, format, stores from node "
+    f"select incarnation, number, host, port, rack, {ALIVE}, draining, doors, format, stores, {_LAPSED} from node "
     f"where not {_GONE} order by incarnation"
 )
 TAKE: Final = f"""
@@ -141,7 +143,8 @@ returning {_HEAD}"""
 CAN_STORE: Final = "update node set stores = $2 where incarnation = $1"
 NOW_MS: Final = "select (extract(epoch from clock_timestamp()) * 1000)::bigint"
 BEGUN_ANEW: Final = "update shard set restored = false where shard = $1 and epoch = $2 returning shard"
-LEAVE: Final = "update node set lease_until = clock_timestamp() where incarnation = $1"
+LEAVE: Final = "update node set lease_until = clock_timestamp() - interval '1 min' where incarnation = $1"
+"""One that has not left has a lease that has just ended."""
 WANT: Final = "update shard set wanted = $2 where shard = $1 returning shard"
 DRAIN: Final = f"update node set draining = $2 where number = $1 and {ALIVE} returning incarnation"
 BURY: Final = f"delete from node where {_GONE}"

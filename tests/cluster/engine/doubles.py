@@ -38,6 +38,7 @@ from halfmoon.errors import LeaseLostError
 T = TypeVar("T")
 LEASE_S = 3.0
 YOUNG_S = 2.0
+LAPSED_S = 60.0
 
 
 @dataclass
@@ -75,6 +76,7 @@ class MemoryDatabase:
         """Of this machine's clock."""
         self.pins: dict[int, tuple[float, float]] = {}
         """Number → since when, and until when."""
+        self.on_session_ended: Callable[[], None] = lambda: None
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
@@ -256,7 +258,13 @@ class MemoryDatabase:
         return found.has_lock or found.born_s > self._now_s() - YOUNG_S
 
     async def nodes(self) -> Sequence[Node]:
-        return [one.node._replace(alive=self._lives(number)) for number, one in self._nodes.items()]
+        now_s = self._now_s()
+        return [
+            one.node._replace(
+                alive=self._lives(number), lapsed=one.lease_until_s <= now_s and one.lease_until_s > now_s - LAPSED_S
+            )
+            for number, one in self._nodes.items()
+        ]
 
     async def take(self, shard: int, epoch: int, incarnation: int) -> Head | None:
         head = self.shards[shard].head
@@ -306,7 +314,7 @@ class MemoryDatabase:
         one.node = one.node._replace(stores=stores)
 
     async def leave(self, incarnation: int) -> None:
-        self._nodes[incarnation].lease_until_s = self._now_s()
+        self._nodes[incarnation].lease_until_s = self._now_s() - LAPSED_S
 
     async def close(self) -> None:
         pass

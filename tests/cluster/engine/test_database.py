@@ -305,6 +305,21 @@ def test_nodes_are_told_with_whether_they_live(run: Any) -> None:
     run(play)
 
 
+def test_a_node_whose_lease_has_just_ended_is_told_from_one_that_has_left(run: Any) -> None:
+    async def play(database: LogDatabase) -> None:
+        one, two, three = [await database.register(number, "a", 7, "") for number in (1, 2, 3)]
+        assert [node.lapsed for node in await database.nodes()] == [False, False, False]
+        await database.leave(one)
+        assert [(node.alive, node.lapsed) for node in await database.nodes()] == [(False, False)] + [(True, False)] * 2
+        await asyncio.sleep(2)
+        await database.renew(three)
+        await asyncio.sleep(1.5)
+        found = {node.incarnation: (node.alive, node.lapsed) for node in await database.nodes()}
+        assert found == {one: (False, False), two: (False, True), three: (True, False)}
+
+    run(play)
+
+
 def test_a_node_says_whether_it_reaches_the_store(run: Any) -> None:
     async def what(database: LogDatabase) -> None:
         one, two = await database.register(1, "a", 7, ""), await database.register(2, "b", 7, "")

@@ -128,6 +128,38 @@ def test_a_dead_process_is_noticed_at_once_by_its_lock() -> None:
     play(run())
 
 
+def test_sessions_that_all_end_at_once_are_no_deaths() -> None:
+    """Those of a pooler that is restarted. One node is slow to have its next one."""
+
+    async def run() -> None:
+        world = World(2)
+        nodes = [await world.node(number) for number in (1, 2, 3)]
+        await world.settle(20)
+        await asyncio.sleep(3)
+        nodes[0].database.pause_s = lambda: 0.4
+        before = [dict(node.has) for node in nodes]
+        for node in nodes:
+            world.database.die(node.member.incarnation)
+            node.database.on_session_ended()
+        await asyncio.sleep(5)
+        assert [node.has for node in nodes] == before
+
+    play(run())
+
+
+def test_a_session_that_has_ended_is_replaced_at_once() -> None:
+    async def run() -> None:
+        world = World(2)
+        one = await world.node(1)
+        await asyncio.sleep(3)
+        world.database.die(one.member.incarnation)
+        one.database.on_session_ended()
+        await asyncio.sleep(0.05)
+        assert [node.alive for node in await world.database.nodes()] == [True]
+
+    play(run())
+
+
 def test_a_node_that_is_cut_off_is_noticed_by_its_lease_and_hears_of_it_later() -> None:
     async def run() -> None:
         world = World(3)
@@ -169,6 +201,72 @@ def test_a_node_that_stops_leaves_its_shards_at_once() -> None:
         await one.member.stop()
         world.nodes.remove(one)
         assert await world.settle(2) < 1
+
+    play(run())
+
+
+def test_a_node_that_starts_as_the_database_is_back_takes_nothing_from_those_that_live() -> None:
+    """All leases are over, and no session is left. The others renew theirs within a second."""
+
+    async def run() -> None:
+        world = World(2)
+        nodes = [await world.node(number) for number in (1, 2)]
+        await world.settle(20)
+        before = [dict(node.has) for node in nodes]
+        for node in nodes:
+            node.database.down = True
+            world.database.die(node.member.incarnation)
+        await asyncio.sleep(10)
+        third = await world.node(3)
+        await asyncio.sleep(0.4)
+        for node in nodes:
+            node.database.down = False
+        await asyncio.sleep(0.5)
+        assert third.has == {}
+        await world.settle(10)
+        assert not [event for node in nodes for event in node.events if event.startswith("lost")]
+        assert all(node.has.items() <= had.items() for node, had in zip(nodes, before, strict=True))
+
+    play(run())
+
+
+@pytest.mark.parametrize(
+    ("restarted", "after_s", "limit_s"),
+    [((1,), 1, 0.1), ((1, 2, 3), 1, 0.2), ((1, 2, 3), 10, 0.2), ((1,), 10, 2.3), ((1,), 70, 0.1)],
+)
+def test_after_all_nodes_have_died_those_that_start_take_their_shards(
+    restarted: tuple[int, ...], after_s: float, limit_s: float
+) -> None:
+    """At once, where the lease is not over but the session is, or the node has started again, or a minute is over."""
+
+    async def run() -> None:
+        world = World(2)
+        nodes = [await world.node(number) for number in (1, 2, 3)]
+        await world.settle(20)
+        await asyncio.sleep(3)
+        for node in nodes:
+            node.die()
+        await asyncio.sleep(after_s)
+        begun_s = asyncio.get_running_loop().time()
+        for number in restarted:
+            await world.node(number)
+        while sum(len(node.has) for node in world.nodes) != SHARDS:
+            await asyncio.sleep(0.01)
+        assert asyncio.get_running_loop().time() - begun_s < limit_s
+
+    play(run())
+
+
+def test_what_nodes_have_left_in_order_is_taken_at_once() -> None:
+    async def run() -> None:
+        world = World(2)
+        one = await world.node(1)
+        await world.settle(2)
+        world.nodes.remove(one)
+        await one.member.stop()
+        await asyncio.sleep(10)
+        await world.node(2)
+        assert await world.settle(1) < 0.1
 
     play(run())
 
