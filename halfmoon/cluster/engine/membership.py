@@ -145,6 +145,7 @@ class Membership:
                 self._replaced()
                 return
             self.incarnation = await self._database.register(*self._who)
+            self.stores = True  # as the new row says
             heads = []
         if begun_s - self.confirmed_s > AWAY_S:
             self._back_s = begun_s

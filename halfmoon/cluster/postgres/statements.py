@@ -86,7 +86,11 @@ REMOVE_FILES: Final = "delete from file where shard = $1 and path = any($2::text
 DEAD_OBJECTS: Final = """
 select key from object where dead < clock_timestamp() - make_interval(secs => $1)
 and (size > 0 or dead < clock_timestamp() - make_interval(secs => $2))
-and not exists (select from pin where pin.until > clock_timestamp() and pin.since <= object.dead) limit 1000"""
+and not exists (
+    select from pin where pin.until > clock_timestamp() and pin.since <= object.dead + interval '1 min'
+) limit 1000"""
+"""The transaction in which an object died may have ended after the snapshot that a pin was made for: there it is in
+use. No transaction takes a minute."""
 CONDEMN: Final = """
 insert into object (key, size, dead) select key, 0, clock_timestamp() from unnest($1::text[]) as w(key)
 on conflict do nothing"""

@@ -165,6 +165,23 @@ def test_pins_end_by_themselves_where_nobody_renews_them(make: Make, monkeypatch
     play(story)
 
 
+def test_what_dies_as_a_pin_is_made_is_kept(make: Make) -> None:
+    """The time of its death is that of a statement, whose transaction may end after the pin's, and after the look."""
+
+    async def story() -> None:
+        async with make() as world:
+            await world.fill()
+            sweeper = Sweeper(world.database, world.store, f"{ID}/")
+            for head in await world.database.heads():
+                assert await world.database.drop(head.shard, head.epoch, head.end)
+            pin = await world.source.pin()
+            assert await sweeper.delete_dead(-1) == 0
+            await world.source.unpin(pin)
+            assert await sweeper.delete_dead(-1) == 6
+
+    play(story)
+
+
 def _expire(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("halfmoon.cluster.postgres.tables", "tests.cluster.backup.worlds"):
         monkeypatch.setattr(f"{module}.PINNED_S", -1.0)

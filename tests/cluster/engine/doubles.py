@@ -202,7 +202,7 @@ class MemoryDatabase:
             for key, found in self.objects.items()
             if found.dead_s is not None
             and found.dead_s < now_s - (older_than_s if found.size else CONDEMNED_S)
-            and not any(until_s > now_s and since_s <= found.dead_s for since_s, until_s in self.pins.values())
+            and not any(until_s > now_s and since_s <= found.dead_s + 60 for since_s, until_s in self.pins.values())
         ]
 
     async def condemn(self, keys: Sequence[str]) -> None:

@@ -284,6 +284,19 @@ def test_a_node_that_was_forgotten_begins_anew() -> None:
     play(run())
 
 
+def test_a_node_that_begins_anew_says_anew_that_it_does_not_reach_the_store() -> None:
+    async def run() -> None:
+        world = World(5)
+        one = await world.node(1)
+        one.member.reaches_store = lambda: False
+        await asyncio.sleep(2)
+        del world.database._nodes[one.member.incarnation]
+        await asyncio.sleep(2)
+        assert [node.stores for node in await world.database.nodes()] == [False]
+
+    play(run())
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_happens_each_shard_has_one_owner_in_the_end(seed: int) -> None:
     async def run() -> None:
