@@ -56,6 +56,7 @@ class Backing:
         self.pieces = PieceList(contents.pieces)
         self.files: dict[str, SideFile] = {file.path: file for file in contents.files}
         """By path; what is kept beside the log."""
+        self._frozen: OSError | None = None
         self._abandoned: OSError | None = None
         self._waiting: set[Future[Any]] = set()
         """Calls of threads."""
@@ -73,6 +74,12 @@ class Backing:
     @property
     def epoch(self) -> int:
         return self.head.epoch
+
+    def write(self, call: Callable[[], Awaitable[T]]) -> T:
+        """As `wait`, for a call that changes something. Raises what the shard was frozen with, too."""
+        if self._frozen is not None:
+            raise self._frozen
+        return self.wait(call)
 
     def wait(self, call: Callable[[], Awaitable[T]]) -> T:
         """In a thread: what the call comes to, which is made in the loop. Raises what it raises; OSError for what is
@@ -97,6 +104,14 @@ class Backing:
         finally:
             self._waiting.discard(done)
 
+    def freeze(self, error: OSError) -> None:
+        """In the loop: nothing is written for this shard any more, and what there is can be read. Who waits for a
+        commit is told this error, and who writes later."""
+        if self._frozen is None:
+            self._frozen = error
+            if self._committing is not None:
+                self._committing.failed(error)
+
     def abandon(self, error: OSError) -> None:
         """In the loop: nothing more is done for this shard. Who waits is told this error, and who comes later: of a
         commit that is on its way nobody here will know the end."""
@@ -105,18 +120,17 @@ class Backing:
         self._abandoned = error
         for each in list(self._waiting):
             each.cancel()
-        if self._committing is not None:
-            self._committing.failed(error)
+        self.freeze(error)
 
     @property
-    def is_abandoned(self) -> bool:
-        return self._abandoned is not None
+    def is_frozen(self) -> bool:
+        return self._frozen is not None
 
     # -- committing; in the loop -----------------------------------------------------------------------------------
 
     def wants(self, source: Source) -> None:
-        if self._abandoned is not None:
-            self._loop.call_soon(source.failed, self._abandoned)
+        if self._frozen is not None:
+            self._loop.call_soon(source.failed, self._frozen)
         else:
             self._committing = source
             self._committer.wants(source)
@@ -234,7 +248,7 @@ class Backing:
             await asyncio.gather(*map(put, files))
             return await self._noted(files)
 
-        if not self.wait(put_all):
+        if not self.write(put_all):
             raise LeaseLostError(f"shard {self.shard} has another epoch than {self.epoch}")
         self.files.update({file.path: file for file in files})
 
@@ -252,14 +266,14 @@ class Backing:
 
     def remove_files(self, paths: Sequence[str]) -> None:
         """Raises OSError; LeaseLostError."""
-        if not self.wait(lambda: try_again(lambda: self._database.remove_files(self.shard, self.epoch, paths))):
+        if not self.write(lambda: try_again(lambda: self._database.remove_files(self.shard, self.epoch, paths))):
             raise LeaseLostError(f"shard {self.shard} has another epoch than {self.epoch}")
         for path in paths:
             self.files.pop(path, None)
 
     def drop(self, before: int) -> None:
         """Pieces that end at or before this position are not needed any more. Raises OSError; LeaseLostError."""
-        if not self.wait(lambda: try_again(lambda: self._database.drop(self.shard, self.epoch, before))):
+        if not self.write(lambda: try_again(lambda: self._database.drop(self.shard, self.epoch, before))):
             raise LeaseLostError(f"shard {self.shard} has another epoch than {self.epoch}")
         self.call_in_loop(lambda: self.pieces.drop(before))
 

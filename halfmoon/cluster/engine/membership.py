@@ -4,6 +4,9 @@
     every LOOK_S    shards of dead owners are shared out
     every MOVE_S    one shard moves, where another node is to have it
 
+A shard of which the database has lost something stays as it is until the node ends: it is not given away, and taken
+again where the database has lost that it was taken. So what is lost can be read here.
+
 Nothing here is needed for safety: a node that believes wrong things about its shards cannot commit.
 
 A node that the database has forgotten registers again, unless the database is another one, or was brought back: then
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from halfmoon.cluster.engine.database import DatabaseReplacedError, DatabaseUnavailableError, Leases, Node
@@ -54,6 +57,10 @@ class Shards(Protocol):
         ...
 
 
+async def _nothing() -> None:
+    pass
+
+
 class Membership:
     """Of one start of one node."""
 
@@ -71,6 +78,10 @@ class Membership:
         """Told once that this process must end: nothing in the database is its own."""
         self.is_replaced = False
         self._lineage = ""
+        self.look_back: Callable[[], Awaitable[None]] = _nothing
+        """Find out whether the database has lost something. Raises DatabaseUnavailableError."""
+        self.kept: Mapping[int, int] = {}
+        """Shards of which it has → in which epoch this node has them open."""
         self.reaches_store: Callable[[], bool] = lambda: True
         self.stores = True
         """As the others are told."""
@@ -150,9 +161,12 @@ class Membership:
         if begun_s - self.confirmed_s > AWAY_S:
             self._back_s = begun_s
         self.confirmed_s = begun_s
-        found = {head.shard: head for head in heads}
-        for shard, epoch in before.items():
-            if self._owned.get(shard) == epoch and (shard not in found or found[shard].epoch != epoch):
+        found = {head.shard: head.epoch for head in heads}
+        gone = {shard: epoch for shard, epoch in before.items() if found.get(shard) != epoch}
+        if gone:
+            await self.look_back()  # or has the database forgotten whose they are?
+        for shard, epoch in gone.items():
+            if self._owned.get(shard) == epoch and not await self._takes_back(shard, epoch):
                 self._lose(shard)
         if self.reaches_store() != self.stores:
             await self._database.can_store(self.incarnation, not self.stores)
@@ -171,6 +185,22 @@ class Membership:
                 "see whether $.cluster still names what belongs together, and start the node again"
             )
         )
+
+    async def _takes_back(self, shard: int, epoch: int) -> bool:
+        """Own a shard that is kept in its epoch again. False: it is not kept, or another node was first. Raises
+        DatabaseUnavailableError."""
+        if not self._is_kept(shard):
+            return False
+        (head,) = [head for head in await self._database.heads() if head.shard == shard]
+        while head.epoch < epoch:
+            taken = await self._database.take(shard, head.epoch, self.incarnation)
+            if taken is None:
+                return False
+            head = taken
+        return head.epoch == epoch and head.owner == self.incarnation
+
+    def _is_kept(self, shard: int) -> bool:
+        return shard in self._owned and self.kept.get(shard) == self._owned[shard]
 
     async def _look(self) -> None:
         if self.is_replaced:
@@ -213,7 +243,8 @@ class Membership:
     async def _move(self) -> None:
         if not self.nodes or self.is_replaced:
             return
-        move = to_give(await self._database.heads(), self.nodes, self.incarnation)
+        kept = set(filter(self._is_kept, self._owned))
+        move = to_give(await self._database.heads(), self.nodes, self.incarnation, kept)
         if move is not None and self._owned.get(move.head.shard) == move.head.epoch:
             await self._shards.give(move)
 

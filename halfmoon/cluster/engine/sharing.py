@@ -7,7 +7,7 @@ for one that is drained, as long as another one does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import cycle
 from typing import NamedTuple
 
@@ -49,9 +49,9 @@ def in_turn(nodes: Sequence[Node], me: int) -> Iterator[int]:
     return cycle(others)
 
 
-def to_give(heads: Sequence[Head], nodes: Sequence[Node], me: int) -> Move | None:
+def to_give(heads: Sequence[Head], nodes: Sequence[Node], me: int, kept: Collection[int] = ()) -> Move | None:
     """A shard of this node that another one is to have: one that somebody wants there, all of them where this node is
-    drained, else one where it has two more than another."""
+    drained, else one where it has two more than another. `kept`: not these."""
     nodes = _as_useful(nodes)
     mine = next((node for node in nodes if node.incarnation == me), None)
     others = [node.incarnation for node in nodes if node.alive and not node.draining and node.incarnation != me]
@@ -59,15 +59,16 @@ def to_give(heads: Sequence[Head], nodes: Sequence[Node], me: int) -> Move | Non
         return None
     numbers = {node.number: node.incarnation for node in nodes if node.incarnation in others}
     for head in heads:
-        if head.owner == me and head.wanted in numbers:
+        if head.owner == me and head.wanted in numbers and head.shard not in kept:
             return Move(head, numbers[head.wanted])
     for durability in Durability:
         of_it = [head for head in heads if head.durability is durability]
         own = [head for head in of_it if head.owner == me]
         loads = {one: sum(head.owner == one for head in of_it) for one in others}
         least = min(sorted(loads), key=lambda one: loads[one])
-        if own and (mine.draining or len(own) >= loads[least] + 2):
-            return Move(own[-1], least)
+        free = [head for head in own if head.shard not in kept]
+        if free and (mine.draining or len(own) >= loads[least] + 2):
+            return Move(free[-1], least)
     return None
 
 

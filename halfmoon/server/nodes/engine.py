@@ -81,7 +81,7 @@ class Engine:
         """Of the shards that are open."""
         self.row_bytes = 0
         """Of this node's shards, in the database; as of a moment ago."""
-        self.lost_commits = LostCommits(database, lambda: self.logs(), self.abandon)
+        self.lost_commits = LostCommits(database, lambda: self.logs(), self._freeze)
         self._upkeep = Upkeep()
 
     def _key(self, kind: str, file: naming.FileName | None = None) -> str:
@@ -130,6 +130,12 @@ class Engine:
         if backing is not None:
             backing.abandon(error)
 
+    def _freeze(self, shard: int, error: OSError) -> None:
+        """Nothing is written to this shard any more."""
+        backing = self._backings.get(shard)
+        if backing is not None:
+            backing.freeze(error)
+
     def closed(self, shard: int) -> None:
         """Who still reads from it, for a client, is told so: the store may not answer, and a process that ends waits
         for its threads."""
@@ -157,8 +163,11 @@ class Engine:
     # -- again and again -------------------------------------------------------------------------------------------
 
     async def _move(self) -> None:
-        while await self._mover.turn([log for log in self.logs() if not log.backing.is_abandoned]):
+        while await self._mover.turn(self._writable()):
             pass
+
+    def _writable(self) -> list[ShardLog]:
+        return [log for log in self.logs() if not log.backing.is_frozen]
 
     async def _measure_rows(self) -> None:
         """They wait for the object store, and must not fill the database's disk."""
@@ -166,7 +175,8 @@ class Engine:
         self._rows.held = self.row_bytes >= MOST_ROW_BYTES
 
     async def _forget(self) -> None:
-        self._cache.turn(self.logs())
+        """What the database has lost is nowhere else."""
+        self._cache.turn(self._writable())
 
     async def _delete_dead(self) -> None:
         await self._sweeper.delete_dead(self._keep_deleted_s)

@@ -35,6 +35,8 @@ class LostCommits:
         """Shard → the highest epoch that the database ever told, and whose it was: an epoch has one owner."""
         self.problems: dict[int, str] = {}
         """By shard, a sentence each. They stay: an administrator decides what is true."""
+        self.kept: dict[int, int] = {}
+        """Those of them that were open here → in which epoch. They may have what the database has not."""
 
     def owned(self, head: Head) -> None:
         """The database has told this of a shard."""
@@ -62,4 +64,5 @@ class LostCommits:
                 self.problems[shard] = problem = f"{found}: the database has lost commits"
                 logger.critical("event=commits_lost shard=%d error=%s", shard, problem)
                 if shard in before:
+                    self.kept[shard] = epoch
                     self._stop(shard, OSError(problem))

@@ -134,6 +134,7 @@ class ClusterNode:
         )
         member.on_look = self._looked
         member.on_replaced = self._on_lost
+        member.look_back, member.kept = engine.lost_commits.look, engine.lost_commits.kept
         member.reaches_store = lambda: engine.store.is_reached
         worker.answer_also({ShardGiven: self._given_a_shard})
         worker.more_metrics = metrics.of_node(engine, held, clock, self._serve_nearby(engines))

@@ -131,3 +131,12 @@ def test_a_shard_goes_to_the_node_that_somebody_wants_it_to_be_at() -> None:
     assert to_give(heads, [node(1), node(2, alive=False)], 1) is None
     assert to_give(heads, [node(1), node(2, draining=True)], 1) is None
     assert to_give([heads[2]._replace(wanted=1)], nodes, 1) is None
+
+
+def test_a_shard_that_is_kept_goes_nowhere_and_counts() -> None:
+    heads = shards(1, 1, 1)
+    assert to_give(heads, [node(1), node(2)], 1, {2}) == (heads[1], 2)
+    assert to_give(heads, [node(1), node(2)], 1, {0, 1, 2}) is None
+    assert to_give(heads, [node(1, draining=True), node(2)], 1, {1, 2}) == (heads[0], 2)
+    wanted = [heads[0]._replace(wanted=2), *heads[1:]]
+    assert to_give(wanted[:1], [node(1), node(2)], 1, {0}) is None

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from copy import deepcopy
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from halfmoon.cluster.engine.pieces import Durability, Head
 from halfmoon.server.nodes.lost_commits import LostCommits
+from tests.server.asking import NONE
+from tests.server.nodes.cluster import World, cluster
+from tests.server.server_rig import played
 
 SHARD = 3
 
@@ -36,15 +41,17 @@ def test_a_shard_that_nobody_writes_to_stops_where_its_end_went_back() -> None:
     assert rig.stopped == [problem]
     assert rig.look() == [problem]
     assert rig.stopped == [problem], "once"
+    assert rig.lost.kept == {SHARD: 5}
 
 
 def test_an_epoch_that_went_back_is_told_by_all_nodes() -> None:
     rig = Rig(epoch=5, flushed=100)
     assert rig.look() == []
+    assert rig.lost.kept == {}
     rig.lost._logs = tuple  # another node's
     rig.head = rig.head._replace(epoch=4)
     assert rig.look() == ["shard 3 has epoch 4 in the database, and had 5: the database has lost commits"]
-    assert rig.stopped == []
+    assert (rig.stopped, rig.lost.kept) == ([], {})
 
 
 def test_an_epoch_that_another_node_has_taken_again_is_told() -> None:
@@ -74,3 +81,73 @@ def test_a_shard_that_went_to_another_node_has_another_end() -> None:
     rig = Rig(epoch=5, flushed=100)
     rig.head = rig.head._replace(epoch=6, end=90, owner=2)
     assert rig.look() == []
+
+
+SHARDS = 6
+
+
+async def written(world: World, value: bytes) -> int:
+    """To all partitions; the one that is in the last shard."""
+    shared = world.nodes[1].worker.shards.shared
+    for partition in range(SHARDS):
+        await world.send("t", partition, value)
+    return shared.placements[shared.catalog.by_name["t"].number].index(SHARDS - 1)
+
+
+async def only_read(world: World, number: int, partition: int) -> None:
+    """What the database has lost is read at this node, and nothing is written to it."""
+    assert await world.values(number, "t", partition) == [b"kept", b"lost"]
+    assert await world.produce(number, "t", partition, b"more") != NONE
+
+
+def test_a_shard_that_the_database_has_lost_something_of_stays_until_its_node_ends(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path, 1, [Durability.FAST] * SHARDS) as world:
+            await world.create("t", SHARDS)
+            partition = await written(world, b"kept")
+            before = deepcopy(world.database.shards[SHARDS - 1])
+            await written(world, b"lost")
+            world.database.shards[SHARDS - 1] = before
+            await world.until(lambda: world.nodes[1].held._engine.lost_commits.problems)
+            await world.start(2)  # which would be given this one first
+            await world.until(lambda: len(world.holders()[2]) == SHARDS // 2)
+            await world.led("t")
+            await only_read(world, 1, partition)
+            assert await world.database.drain(1, True)
+            await world.until(lambda: world.holders()[1] == [SHARDS - 1])
+            await asyncio.sleep(1.5)  # a renewal and a move
+            await only_read(world, 1, partition)
+            await world.stop(1)
+            await world.shared_out()
+            assert await world.read("t", partition) == [b"kept"]
+
+    played(story())
+
+
+def test_a_shard_of_which_the_taking_was_lost_is_taken_again_and_stays(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path, 2, [Durability.FAST] * SHARDS) as world:
+            await world.create("t", SHARDS)
+            await world.database.drain(1, True)
+            await world.until(lambda: len(world.holders()[2]) == SHARDS)
+            partition = await written(world, b"kept")
+            before = deepcopy(world.database.shards[SHARDS - 1])
+            await world.database.drain(1, False)
+            await world.stop(2)
+            await world.shared_out()
+            await written(world, b"lost")
+            there = world.database.shards[SHARDS - 1].head
+            world.database.shards[SHARDS - 1] = before
+            assert before.head.epoch < there.epoch
+            assert before.head.owner != there.owner
+            await world.until(lambda: world.nodes[1].held._engine.lost_commits.problems)
+            await world.until(lambda: before.head.epoch == there.epoch)
+            await asyncio.sleep(1.5)  # a renewal and a look
+            assert (before.head.epoch, before.head.owner) == (there.epoch, there.owner)
+            await only_read(world, 1, partition)
+            assert world.holders() == {1: list(range(SHARDS))}
+            await world.start(3)
+            await world.until(lambda: len(world.holders()[3]) == SHARDS // 2)
+            await only_read(world, 1, partition)
+
+    played(story())
