@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from halfmoon.cluster.catalog_rows import CHANGES, KEPT, change_of, news_of
+from halfmoon.cluster.catalog_rows import CHANGES, KEPT, LAST, change_of, newest_of, news_of
 from halfmoon.cluster.placement import MOST_SHARDS
 from halfmoon.cluster.store import CatalogUnavailableError, Cluster, News
 from halfmoon.core.crc import crc32c
@@ -27,7 +27,6 @@ create table cluster (id text not null, format integer not null, shards integer 
 create table change (version integer primary key, at_ms integer not null, records blob not null, crc integer not null);
 create table snapshot (version integer primary key, data blob not null, crc integer not null);
 """
-_LAST = "select max(coalesce(max(version), 0), (select coalesce(max(version), 0) from snapshot)) from change"
 
 
 class SqliteStore:
@@ -93,13 +92,13 @@ class SqliteStore:
     def _news(self, after: int) -> News:
         execute = self._connection.execute
         kept = execute(KEPT.format(after="?"), (after,)).fetchone()
-        return news_of(after, kept, execute(CHANGES.format(after="?"), (after,)).fetchall())
+        return news_of(after, kept, execute(CHANGES.format(after="?"), (after,)).fetchall(), execute(LAST).fetchone())
 
     def commit(self, records: Sequence[bytes]) -> int:
         with self._translated():
             execute = self._connection.execute
             try:
-                version: int = execute(_LAST).fetchone()[0] + 1
+                version = newest_of(execute(LAST).fetchone()) + 1
                 row = (version, time.time_ns() // 1_000_000, *change_of(records))
                 execute("insert into change values (?, ?, ?, ?)", row)
                 execute("commit")

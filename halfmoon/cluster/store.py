@@ -21,6 +21,10 @@ class CatalogUnavailableError(HalfmoonError):
     """The catalog cannot be read or changed now, or nobody knows whether it was changed."""
 
 
+class CatalogLostError(CatalogUnavailableError):
+    """The catalog ends before a version that was there: the database went back to an earlier moment."""
+
+
 class Cluster(NamedTuple):
     """What never changes."""
 
@@ -56,11 +60,12 @@ class CatalogStore(Protocol):
     cluster: Cluster
 
     def read(self, after: int) -> News:
-        """What there is behind version `after`."""
+        """What there is behind version `after`, which was there. Raises CatalogLostError, too."""
         ...
 
     def begin(self, after: int) -> News:
-        """Hold the catalog, until `commit` or `abandon`; what there is behind version `after`."""
+        """Hold the catalog, until `commit` or `abandon`; what there is behind version `after`, which was there. Raises
+        CatalogLostError, too."""
         ...
 
     def commit(self, records: Sequence[bytes]) -> int:

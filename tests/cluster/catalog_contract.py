@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.cluster.store import CatalogStore, Change, News
+from halfmoon.cluster.store import CatalogLostError, CatalogStore, Change, News
 
 Open = Callable[[], CatalogStore]
 _spawning = multiprocessing.get_context("spawn")
@@ -139,6 +139,22 @@ class CatalogContract:
         assert other.read(4).version is None
         assert change(other, b"e") == 5
         assert other.read(0) == News((4, b"all"), [Change(5, (b"e",))])
+
+    def test_one_that_went_back_says_so_to_those_who_know_more(self, store: CatalogStore, other: CatalogStore) -> None:
+        """To read nothing new there would be to know for ever what nobody else does."""
+        for record in (b"a", b"b", b"c", b"d"):
+            change(store, record)
+        for ask in (store.read, store.begin):
+            with pytest.raises(CatalogLostError, match="the catalog ends at version 4, and version 5 was there"):
+                ask(5)
+        assert change(other, b"e", after=4) == 5, "nobody holds it"
+        assert store.read(5).version is None
+        assert store.begin(5).version is None
+        store.abandon()
+        store.keep(5, b"all")
+        assert store.read(5).version is None
+        with pytest.raises(CatalogLostError):
+            store.read(6)
 
     def test_what_is_in_it_is_there_when_it_is_opened_again(self, store: CatalogStore, open_store: Open) -> None:
         change(store, bytes(range(256)) * 5_000)

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import asyncpg
 
-from halfmoon.cluster.catalog_rows import CHANGES, KEPT, change_of, news_of
+from halfmoon.cluster.catalog_rows import CHANGES, KEPT, LAST, change_of, newest_of, news_of
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.postgres.connecting import Access, translated
 from halfmoon.cluster.postgres.schema import check_known
@@ -23,8 +23,6 @@ T = TypeVar("T")
 
 _HOLD: Final = "select from cluster for update"
 _CHANGE_NOTHING: Final = "update cluster set shards = shards"
-_LAST: Final = """
-select greatest(coalesce((select max(version) from change), 0), coalesce((select max(version) from snapshot), 0))"""
 
 
 class PostgresStore:
@@ -98,7 +96,7 @@ class PostgresStore:
 
         async def commit() -> int:
             connection = self._holding()
-            version = int(await connection.fetchval(_LAST)) + 1
+            version = newest_of(await connection.fetchrow(LAST)) + 1
             await connection.execute("insert into change (version, records, crc) values ($1, $2, $3)", version, *row)
             held, self._held = self._held, None
             await held.commit()
@@ -147,4 +145,5 @@ class PostgresStore:
 async def _news(connection: Any, after: int) -> News:
     """In a transaction that sees one moment, or holds the catalog."""
     kept = await connection.fetchrow(KEPT.format(after="$1"), after)
-    return news_of(after, kept, await connection.fetch(CHANGES.format(after="$1"), after))
+    rows = await connection.fetch(CHANGES.format(after="$1"), after)
+    return news_of(after, kept, rows, await connection.fetchrow(LAST))

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 from halfmoon.cluster.changes import Changes
 from halfmoon.cluster.shared import SharedCatalog
-from halfmoon.cluster.store import CatalogStore, CatalogUnavailableError, News
+from halfmoon.cluster.store import CatalogLostError, CatalogStore, CatalogUnavailableError, News
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
 from halfmoon.server.workers.tasks import soon
@@ -65,7 +65,7 @@ class SharedCatalogDriver:
         for until the store answers."""
         self._store = store
         self._insists = insists
-        self._stops = False
+        self._stops = self._is_lost = False
         self._shared = shared
         self._changes = changes
         self._on_applied = on_applied
@@ -95,7 +95,7 @@ class SharedCatalogDriver:
             if self._caught_up >= mine:  # with another one, which began after this was asked for
                 return
             asked = self._asked
-            news = await self._run(lambda: self._store.read(self._shared.version))
+            news = await self._news(self._store.read, self._shared.version)
             self._take(news)
             if news.version is None:
                 self._on_applied(set())
@@ -115,7 +115,7 @@ class SharedCatalogDriver:
         before = -1
         try:
             async with self._turn:
-                news = await self._run(lambda: self._store.begin(self._shared.version))
+                news = await self._news(self._store.begin, self._shared.version)
                 try:
                     self._take(news)
                 except BaseException:
@@ -163,7 +163,7 @@ class SharedCatalogDriver:
         pause_s = FIRST_PAUSE_S
         while True:
             try:
-                news = await self._run(partial(self._store.begin, version - 1))
+                news = await self._news(self._store.begin, version - 1)
                 if news.version is None:
                     return await self._run(lambda: self._store.commit(records))
                 was_made = any(each.version == version and list(each.records) == records for each in news.changes)
@@ -175,6 +175,8 @@ class SharedCatalogDriver:
                 self._take(news)
                 version = self._shared.version + 1
                 continue
+            except CatalogLostError:
+                return None
             except CatalogUnavailableError as error:
                 if not self._insists or self._stops:
                     return None
@@ -191,6 +193,17 @@ class SharedCatalogDriver:
                 await self._run(lambda: self._store.keep(version, snapshot, BEHIND))
             except CatalogUnavailableError as error:
                 logger.warning("event=catalog_snapshot_failed error=%s", error)
+
+    async def _news(self, ask: Callable[[int], News], after: int) -> News:
+        """Raises CatalogUnavailableError. Where the catalog went back, this process knows what others never will."""
+        try:
+            return await self._run(partial(ask, after))
+        except CatalogLostError as error:
+            if not self._is_lost:
+                self._is_lost = True
+                logger.critical("event=commits_lost error=%s", error)
+                self._on_lost(error)
+            raise
 
     def _take(self, news: News) -> None:
         if news.version is not None:

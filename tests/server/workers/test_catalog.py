@@ -489,6 +489,49 @@ def test_what_cannot_be_applied_lets_the_catalog_go(path: Path) -> None:
     run(scenario)
 
 
+def test_a_process_ends_where_the_catalog_went_back(path: Path) -> None:
+    async def scenario() -> None:
+        one = Process(path)
+        await one.driver.change(one.create("t"))
+        one.store.copy(path.with_name("earlier"))
+        await one.driver.change(one.create("u"))
+        one.driver._store = SqliteStore(path.with_name("earlier"))
+        for _ in range(2):
+            with pytest.raises(CatalogUnavailableError, match="ends at version 1, and version 2 was there"):
+                await one.driver.catch_up()
+            with pytest.raises(CatalogUnavailableError, match="ends at version 1, and version 2 was there"):
+                await one.driver.change(one.create("v"))
+        assert [str(error) for error in one.lost] == [
+            "the catalog ends at version 1, and version 2 was there: the database has lost commits"
+        ]
+        await one.driver.stop()
+        one.store.close()
+
+    run(scenario)
+
+
+def test_a_commit_whose_end_is_asked_of_a_catalog_that_went_back_has_ended(path: Path) -> None:
+    async def scenario() -> None:
+        one = Process(path, insists=True)
+        await one.driver.change(one.create("t"))
+        one.store.copy(path.with_name("earlier"))
+        await one.driver.change(one.create("u"))
+
+        def silent(_: Sequence[bytes]) -> int:
+            one.driver._store = SqliteStore(path.with_name("earlier"))
+            raise CatalogUnavailableError("no answer")
+
+        one.store.commit = silent  # type: ignore[method-assign]
+        async with asyncio.timeout(10):
+            with pytest.raises(CatalogUnavailableError):
+                await one.driver.change(one.create("v"))
+        assert one.lost
+        await one.driver.stop()
+        one.store.close()
+
+    run(scenario)
+
+
 def test_many_changes_become_a_snapshot(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEPT", 5)
     monkeypatch.setattr(module, "BEHIND", 2)
