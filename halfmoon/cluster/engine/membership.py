@@ -93,9 +93,10 @@ class Membership:
         """When the call began, by the loop's clock, by which the database last said what is this node's."""
         self._back_s = -GRACE_S
         """When it said so for the first time after it had been away, or a session with it had ended."""
+        self._began_s = 0.0
+        """When this start was registered."""
         self._owned: dict[int, int] = {}
         """Shard → epoch."""
-        self._began_s = 0.0
         self._seen: dict[int, int] = {}
         """Shard → the highest epoch in which it ever was this node's: what is read late may be of before."""
         self.upkeep = Upkeep()

@@ -599,3 +599,28 @@ def test_who_asks_just_when_a_shard_is_abandoned_is_told_so() -> None:
 
     backing: Backing
     asyncio.run(story())
+
+
+def test_a_frozen_shard_is_read_and_not_written() -> None:
+    async def story() -> None:
+        database = MemoryDatabase([Durability.FAST])
+        data = bytes(10)
+        piece = Piece(0, 10, crc32c(data), 0)
+        head = Head(0, Durability.FAST, 0, None, 0)
+        await database.commit_rows([Commit(0, 0, (piece,))], [[data]])
+        backing = Backing(
+            asyncio.get_running_loop(), database, MemoryStore(), RowCommitter(database),
+            Contents(head._replace(end=10), [piece], []), str,
+        )  # fmt: skip
+        backing.freeze(OSError("went back"))
+        assert backing.is_frozen
+        assert await asyncio.to_thread(backing.read, 0, 10) == [(0, data)]
+        for write in (lambda: backing.drop(10), lambda: backing.put_files({"index": b""})):
+            with pytest.raises(OSError, match="went back"):
+                await asyncio.to_thread(write)
+        assert await database.contents(0) == Contents(head._replace(end=10), [piece], [])
+        backing.abandon(OSError("closed"))
+        with pytest.raises(OSError, match="closed"):
+            await asyncio.to_thread(backing.read, 0, 10)
+
+    asyncio.run(story())
