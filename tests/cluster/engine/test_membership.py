@@ -248,8 +248,7 @@ def test_after_all_nodes_have_died_those_that_start_take_their_shards(
             node.die()
         await asyncio.sleep(after_s)
         begun_s = asyncio.get_running_loop().time()
-        for number in restarted:
-            await world.node(number)
+        await asyncio.gather(*map(world.node, restarted))
         while sum(len(node.has) for node in world.nodes) != SHARDS:
             await asyncio.sleep(0.01)
         assert asyncio.get_running_loop().time() - begun_s < limit_s
