@@ -6,6 +6,7 @@ Whoever keeps the value itself keeps an old one: take `current` when it is used,
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -18,11 +19,18 @@ class Live(Generic[T]):
         self.current = value
         self._subscribers: list[Callable[[T], None]] = []
 
-    def subscribe(self, changed: Callable[[T], None]) -> None:
-        """Call back with each new value, in the order of subscription. Not with the present one."""
-        self._subscribers.append(changed)
+    def subscribe(self, changed: Callable[[T], None]) -> Callable[[], None]:
+        """Call back with each new value, in the order of subscription. Not with the present one. Returns how that is
+        undone, which any thread may do."""
+        return subscribed(self._subscribers, changed)
 
     def replace(self, value: T) -> None:
         self.current = value
-        for changed in self._subscribers:
+        for changed in tuple(self._subscribers):
             changed(value)
+
+
+def subscribed(listeners: list[T], listener: T) -> Callable[[], None]:
+    """It is one of the listeners from now on. Returns how that is undone."""
+    listeners.append(listener)
+    return partial(listeners.remove, listener)

@@ -16,6 +16,7 @@ from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.clock import Clock
 from halfmoon.core.features import Feature
 from halfmoon.core.kernel import Kernel, Shard
+from halfmoon.core.live import subscribed
 from halfmoon.core.recovery import Report
 from halfmoon.core.storage.files import FileSystem
 from halfmoon.core.storage.local import LocalStorage
@@ -68,7 +69,8 @@ class Sections:
     Kafka's internal topics is noted before the others change: it must see what a record takes away."""
 
     def __init__(self, catalog: Catalog, common: CommonSections | None = None) -> None:
-        """`common`: where they are sections of another catalog, which several share."""
+        """`common`: where they are sections of another catalog, which several share: this one follows its defaults once
+        it is recovered (`Node.follow_defaults`)."""
         self.groups = GroupsState(catalog)
         self.nacked = NackedState(catalog)
         self.groups.on_commit.append(self.nacked.committed)
@@ -87,7 +89,8 @@ class Sections:
         )  # fmt: skip
         catalog.ends = self.transactions
         catalog.topic_defaults = self.configs.topic_defaults
-        self.configs.on_topic_defaults.append(catalog.resolve_topics)
+        if common is None:
+            self.configs.on_topic_defaults.append(catalog.resolve_topics)
 
 
 class Node:
@@ -111,6 +114,8 @@ class Node:
         those that the settings switch off; what the log says of them stays. `more_topic_configs`: those that plugins
         offer. `storage` and `shard`: as of Kernel. `common`: of a shard, which has none of its own. Raises
         StartError."""
+        self._undo: list[Callable[[], object]] = []
+        """How what it shares with other shards forgets it."""
         self.off = off = {*off, *settings.services.off()}
         """Names of the services and other features that are off."""
         table = topic_configs(off, more_topic_configs)
@@ -128,8 +133,9 @@ class Node:
         self.group_names = GroupNames()
         self.group_names.also_remember(lambda: self.state.nacked.nacked)
         coordination = build_coordination(
-            live, catalog, self._group_overrides, lambda prefix: f"{prefix}-{random_bytes(16).hex()}"
-        )
+            live, catalog, self._group_overrides, lambda prefix: f"{prefix}-{random_bytes(16).hex()}",
+            self._undo.append,
+        )  # fmt: skip
         journal = GroupJournal(coordination, appender, turn, timers, clock, kernel.hold.put_off, logger)
         self.groups = GroupService(
             coordination, journal, state.groups, catalog, appender, self.group_names, clock, live,
@@ -264,6 +270,16 @@ class Node:
     def close(self) -> None:
         """Flush, checkpoint, and leave the mark of a clean stop, as far as the disk allows it."""
         self.kernel.close()
+
+    def follow_defaults(self) -> None:
+        """A shard is recovered: from now on its topics follow the defaults that are set for all shards."""
+        self._undo.append(subscribed(self.state.configs.on_topic_defaults, self.kernel.catalog.resolve_topics))
+
+    def leave(self) -> None:
+        """What it shares with other shards forgets it. Once, also where it could not be opened."""
+        for undo in self._undo:
+            undo()
+        self._undo.clear()
 
     def health(self) -> list[str]:
         """What is wrong, a sentence each; empty when nothing is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 
 from halfmoon.adapters.rocketmq.connection import Connection
@@ -24,6 +24,7 @@ from halfmoon.auth.principal_rules import PrincipalRules
 from halfmoon.auth.principals import user
 from halfmoon.config.listener_settings import RocketmqListener
 from halfmoon.config.settings import Settings
+from halfmoon.core.live import subscribed
 from halfmoon.services.common.filters import FilterCompiler
 from halfmoon.services.common.services import Services
 from halfmoon.services.credentials.users import Change, Users
@@ -71,15 +72,16 @@ class Server(Listener):
         """Where clients have to say who they are."""
         self.rules: PrincipalRules | None = None
         """What makes a user of a client's certificate, where requests are not signed."""
+        self._unsubscribe: Callable[[], None] = lambda: None
         tls = listener.tls
         if listener.auth:
             users = services.get(Users)
             self.signatures = Signatures(users, core.clock.mono_ms, random.random)
-            users.on_change.append(self.signatures.user_changed)
+            self._unsubscribe = subscribed(users.on_change, self.signatures.user_changed)
         elif tls is not None and tls.client_auth != "none":
             users = services.get(Users)
             self.rules = PrincipalRules(tls.principal_rules, users.lets_in)
-            users.on_change.append(self._user_changed)
+            self._unsubscribe = subscribed(users.on_change, self._user_changed)
 
     def _user_changed(self, name: str, change: Change) -> None:
         """As with Kafka's listeners, a user who is disabled has no connection either."""
@@ -118,3 +120,5 @@ class Server(Listener):
     async def stop(self) -> None:
         self.node.stop()
         await super().stop()
+        self._unsubscribe()  # at the end: users change while connections are let out
+        self._unsubscribe = lambda: None

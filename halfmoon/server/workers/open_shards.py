@@ -125,7 +125,7 @@ class OpenShards:
         self._asking = asking
         self._undo: dict[int, list[Callable[[], object]]] = {}
         self._make = partial(
-            Node, settings=settings, clock=self.clock, random_bytes=os.urandom, off=off,
+            Node, clock=self.clock, random_bytes=os.urandom, off=off,
             more_topic_configs=more_topic_configs, common=self.common,
         )  # fmt: skip
         self._threads = ThreadPoolExecutor(AT_ONCE, "halfmoon-shards")
@@ -152,12 +152,17 @@ class OpenShards:
         on_stop = self._undo.setdefault(number, []).append
         files = self.files[number] = await self.place.files(number)
         on_stop(files.close)
-        node = self._make(files.fs, shard=self._shard(number), storage=files.storage)
+        settings, defaults = self.live.current, self.common.state.configs.topic_defaults()
+        node = self._make(files.fs, settings, shard=self._shard(number), storage=files.storage)
+        on_stop(node.leave)
         node.transactions.use(TransactionShards(number, self.place.layout, self.shared, self._asking))
         await self._in_thread(partial(open_node, node, files.root))
         on_stop(partial(self._close_node, node))
         if files.was_brought_back:
             await self._in_thread(partial(_begin_anew, node))
+        node.follow_defaults()
+        if self.live.current is not settings or self.common.state.configs.topic_defaults() is not defaults:
+            node.kernel.catalog.reconfigure(self.live.current)  # they have changed while a thread was at work
         self.nodes[number] = node
         check_version(self.shared, node.kernel.catalog)
         return node

@@ -66,6 +66,7 @@ class Cleaner:
         self._looking: Iterator[None] | None = None
         """A walk over all partitions, in slices."""
         self._due_ms = clock.mono_ms() + self.interval_ms
+        self._unsubscribe: Callable[[], None] = lambda: None
         self._outputs: Iterator[Output] | None = None
         self._task: Task | None = None
         self._step_bytes = 0
@@ -84,7 +85,7 @@ class Cleaner:
     def feature(self) -> Feature:
         return Feature(
             "cleaner",
-            start=lambda: self._live.subscribe(lambda settings: self.configured()),
+            start=self._start,
             stop=self.stop,
             topics=TopicPolicy(configured=self._topic_configured),
             background=self,
@@ -230,8 +231,12 @@ class Cleaner:
             _close(outputs)
         self._housekeeping.indexes.release()
 
+    def _start(self) -> None:
+        self._unsubscribe = self._live.subscribe(lambda _settings: self.configured())
+
     def stop(self) -> None:
         """Nothing more is written. What was being written is left over."""
+        self._unsubscribe()
         self._due = False
         self._looking = None
         if not self._busy:

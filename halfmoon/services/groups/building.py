@@ -17,9 +17,10 @@ def build_coordination(
     catalog: Catalog,
     overrides: Callable[[str], GroupOverrides],
     new_member_id: Callable[[str], str],
+    on_stop: Callable[[Callable[[], None]], object],
 ) -> Coordination:
     """`overrides(group)`: what a group's own configuration is set to; asked whenever it matters. `new_member_id` makes
-    a member id that begins with what it is given."""
+    a member id that begins with what it is given. `on_stop` is told how the settings forget the coordinator."""
     consumer = ConsumerSettings(overrides=overrides)
     _set(consumer, settings.current)
     coordination = Coordination(_limits(settings.current.groups), consumer, CatalogTopics(catalog), new_member_id)
@@ -28,7 +29,7 @@ def build_coordination(
         coordination.classic.reconfigure(_limits(new.groups))
         _set(consumer, new)
 
-    settings.subscribe(changed)
+    on_stop(settings.subscribe(changed))
     return coordination
 
 
