@@ -114,7 +114,7 @@ class ClusterNode:
         await place.clear()
         await worker.start()
         on_stop(worker.stop)
-        watch = CatalogWatch(lambda: worker.news.confirmed_s, lambda: [worker.kafka, *worker.rocketmqs])
+        watch = CatalogWatch(lambda: worker.driver.confirmed_s, lambda: [worker.kafka, *worker.rocketmqs])
         if worker.access is not None:
             watch.start()
             on_stop(watch.stop)

@@ -74,6 +74,9 @@ class SharedCatalogDriver:
         self._turn = asyncio.Lock()
         self._asked = self._caught_up = 0
         """How often `catch_up` was called, and of which calls what was to be known is known."""
+        self.confirmed_s = asyncio.get_running_loop().time()
+        """When the last look was begun that has succeeded, by the loop's clock. Each change begins with one: whoever
+        catches up waits behind many."""
         self.tell: Callable[[int], Coroutine[Any, Any, None]] | None = None
         """Tells the other processes of a new version; a change is over when they know it, or cannot be told soon."""
 
@@ -94,12 +97,12 @@ class SharedCatalogDriver:
         async with self._turn:
             if self._caught_up >= mine:  # with another one, which began after this was asked for
                 return
-            asked = self._asked
+            asked, begun_s = self._asked, asyncio.get_running_loop().time()
             news = await self._news(self._store.read, self._shared.version)
             self._take(news)
             if news.version is None:
                 self._on_applied(set())
-            self._caught_up = asked
+            self._caught_up, self.confirmed_s = asked, begun_s
 
     async def change(self, work: Callable[[], T | Generator[object, Any, T]], *, until_told: bool = True) -> T:
         """Have `work` make a change: it sees the catalog as it is, and the records that it appends are one change. What
@@ -115,12 +118,14 @@ class SharedCatalogDriver:
         before = -1
         try:
             async with self._turn:
+                begun_s = asyncio.get_running_loop().time()
                 news = await self._news(self._store.begin, self._shared.version)
                 try:
                     self._take(news)
                 except BaseException:
                     await self._run(self._store.abandon)
                     raise
+                self.confirmed_s = begun_s
                 before = self._shared.version
                 self._changes.begin()
                 try:

@@ -50,8 +50,6 @@ class CatalogNews:
         self._polling: asyncio.Task[None] | None = None
         self._missed: dict[int, asyncio.Future[object]] = {}
         """Processes that could not be told, and when they are."""
-        self.confirmed_s = asyncio.get_running_loop().time()
-        """When the last look was begun that has succeeded, by the loop's clock."""
 
     def start(self) -> None:
         self._driver.tell = self._tell_others
@@ -103,10 +101,8 @@ class CatalogNews:
             await self._catch_up()
 
     async def _catch_up(self) -> BrokerError | None:
-        begun_s = asyncio.get_running_loop().time()
         try:
             await self._driver.catch_up()
-            self.confirmed_s = begun_s
         except CatalogUnavailableError as error:
             logger.error("event=catalog_unavailable error=%s", error)
             return BrokerError(Fault.COORDINATOR_NOT_AVAILABLE, str(error))

@@ -27,6 +27,7 @@ from halfmoon.schema import control
 from halfmoon.server.assembly import Sections
 from halfmoon.server.workers import catalog as module
 from halfmoon.server.workers.catalog import SharedCatalogDriver
+from tests.cluster.engine.virtual import play
 
 SHARDS = 4
 
@@ -129,6 +130,58 @@ def test_who_catches_up_at_the_same_time_does_so_with_one_look_that_began_after_
             await first
         await one.driver.stop()
         await other.driver.stop()
+
+    run(scenario)
+
+
+def test_a_process_that_changes_much_has_heard_of_the_catalog_all_the_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever catches up has to wait until all these changes are made."""
+    threads = 0.1
+
+    async def later(_self: Any, work: Callable[[], Any]) -> Any:
+        await asyncio.sleep(threads)
+        return work()
+
+    async def story() -> None:
+        one = Process(path)
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(SharedCatalogDriver, "_run", later)
+        waiting = [asyncio.ensure_future(one.driver.change(one.create(f"t{n}"))) for n in range(100)]
+        waiting.append(asyncio.ensure_future(one.driver.catch_up()))
+        begun_s = loop.time()
+        while not all(each.done() for each in waiting):
+            assert loop.time() - one.driver.confirmed_s < 1
+            await asyncio.sleep(threads)
+        assert loop.time() - begun_s > 15
+        for each in waiting:
+            each.result()
+        one.store.close()
+
+    play(story())
+
+
+def test_what_could_not_be_read_is_not_heard(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_after: int) -> Any:
+        raise CatalogUnavailableError("gone")
+
+    async def scenario() -> None:
+        one = Process(path)
+        before = one.driver.confirmed_s
+        monkeypatch.setattr(one.store, "read", fails)
+        monkeypatch.setattr(one.store, "begin", fails)
+        for each in (one.driver.catch_up(), one.driver.change(one.create("a"))):
+            with pytest.raises(CatalogUnavailableError):
+                await each
+        assert one.driver.confirmed_s == before
+        monkeypatch.undo()
+        await one.driver.catch_up()
+        caught_up = one.driver.confirmed_s
+        assert caught_up > before
+        await one.driver.change(one.create("a"))
+        assert one.driver.confirmed_s > caught_up
+        await one.driver.stop()
 
     run(scenario)
 
@@ -589,6 +642,9 @@ def test_views_lie_where_their_source_does(path: Path) -> None:
 
 
 def test_nobody_changes_the_catalog_by_the_way(path: Path) -> None:
-    one = Process(path)
-    with pytest.raises(NoChangeError):
-        one.topics.create_topic("t", 1)
+    async def scenario() -> None:
+        one = Process(path)
+        with pytest.raises(NoChangeError):
+            one.topics.create_topic("t", 1)
+
+    run(scenario)
