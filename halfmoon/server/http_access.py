@@ -53,12 +53,13 @@ class Visitors:
     def __init__(
         self, access: Access | None, users: Users, auth: list[str], principal_rules: str | None,
         *, by_rules: bool, verifier: Verifier | None = None, waits: Callable[[float], Any] = asyncio.sleep,
-        audit: Audit | None = None,
+        audit: Audit | None = None, is_stale: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         """`auth`: by what they may say who they are. `principal_rules`: of the listener's TLS, where clients can show a
         certificate. `by_rules`: access rules say what strangers may; else nothing. `verifier`: of access tokens, where
-        `auth` has them."""
+        `auth` has them. `is_stale`: whether what is known of users and rights may be of long ago."""
         self._access = access
+        self._is_stale = is_stale
         self._by_rules = by_rules
         self._users = users
         self._ways: dict[str, Callable[[str], Awaitable[Login]]] = {}
@@ -91,7 +92,7 @@ class Visitors:
         """`authorization`: the header, if there is one. `certificate`: DER. `wants`: what is refused to whom it is not
         shown; None: there is something for everybody. Raises NotWhoTheySayError."""
         principal, mechanism = await self._principal(authorization, certificate, host)
-        if principal == ANONYMOUS and not self._by_rules:
+        if self._is_stale() or (principal == ANONYMOUS and not self._by_rules):
             return False
         if self._access is None:
             return True
@@ -173,10 +174,11 @@ class Visitors:
 
 
 def visitors_of(
-    users: Users, settings: Settings, access: Access | None, verifier: Verifier | None, audit: Audit | None
-) -> Visitors | None:
+    users: Users, settings: Settings, access: Access | None, verifier: Verifier | None, audit: Audit | None,
+    is_stale: Callable[[], bool] = lambda: False,
+) -> Visitors | None:  # fmt: skip
     """Who is told what on the admin port; None: everybody everything. `verifier`: of access tokens, where they are
-    taken. `audit`: None where nothing is recorded."""
+    taken. `audit`: None where nothing is recorded. `is_stale`: as of Visitors."""
     http = settings.listeners.http
     assert http is not None
     by_rules = settings.security.authorizes(settings.listeners)
@@ -184,4 +186,6 @@ def visitors_of(
         return None
     shows_certificates = http.tls is not None and http.tls.client_auth != "none"
     rules = http.tls.principal_rules if http.tls is not None and shows_certificates else None
-    return Visitors(access, users, list(http.auth), rules, by_rules=by_rules, verifier=verifier, audit=audit)
+    return Visitors(
+        access, users, list(http.auth), rules, by_rules=by_rules, verifier=verifier, audit=audit, is_stale=is_stale
+    )

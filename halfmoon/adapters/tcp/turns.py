@@ -70,6 +70,9 @@ class Turns:
         """The CPU clock when it was looked at last, before the turn that is under way."""
         self.quick_soon: Callable[[Callable[[], None]], object] | None = None
         """The loop's `call_soon` for what is over at once, or measures itself; None: it has no other."""
+        self.on_look: Callable[[float], object] | None = None
+        """Told the wall time when the CPU clock was looked at: after a while in which nothing ran, before anything
+        else does."""
         self._ends: list[Callable[[], None]] = []
         """To be called at the end of the round."""
         self.paused = False
@@ -106,6 +109,8 @@ class Turns:
         if now_s >= self.look_s:
             self.cpu_s = self.cpu_now()
             self.look_s = now_s + LOOK_S
+            if self.on_look is not None:
+                self.on_look(now_s)
 
     def took(self, cause: str, begun_s: float, cpu_before_s: float | None = None) -> None:
         """A turn, or a part of one with a cause of its own, is over and has taken more than LOOK_S. A part counts as a

@@ -2,6 +2,9 @@
 
 Else one that is cut off from the database, and not from clients, would serve a user for ever whose rights have been
 taken away.
+
+It looks by a timer, and at the beginning of turns of the loop: a process that stood still has requests to handle before
+its timers are called.
 """
 
 from __future__ import annotations
@@ -9,7 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from halfmoon.adapters.tcp.turns import Turns
 
 logger = logging.getLogger("halfmoon.cluster")
 
@@ -25,24 +31,35 @@ class Shut(Protocol):
 
 
 class CatalogWatch:
-    def __init__(self, confirmed_s: Callable[[], float], listeners: Callable[[], Sequence[Shut]]) -> None:
-        """`confirmed_s`: when the last look at the catalog was begun that has succeeded, by the loop's clock."""
+    def __init__(self, confirmed_s: Callable[[], float], listeners: Callable[[], Sequence[Shut]], turns: Turns) -> None:
+        """`confirmed_s`: when the last look at the catalog was begun that has succeeded, by the clock of `turns`, which
+        are the loop's."""
         self._confirmed_s = confirmed_s
         self._listeners = listeners
+        self._turns = turns
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self.is_stale = False
 
     def start(self) -> None:
-        self._timer = self._loop.call_later(LOOK_S, self._look)
+        self._turns.on_look = self._turn
+        self._timer = self._loop.call_later(LOOK_S, self._look_again)
 
     def stop(self) -> None:
+        self._turns.on_look = None
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look(self) -> None:
+    def _turn(self, now_s: float) -> None:
+        if not self.is_stale and now_s - self._confirmed_s() > STALE_S:
+            self._look()
+
+    def _look_again(self) -> None:
         self.start()
-        is_stale = self._loop.time() - self._confirmed_s() > STALE_S
+        self._look()
+
+    def _look(self) -> None:
+        is_stale = self._turns.now() - self._confirmed_s() > STALE_S
         if is_stale:  # also those that were opened meanwhile
             for each in self._listeners():
                 each.shut("this node has not heard of the catalog for a while")

@@ -114,10 +114,13 @@ class ClusterNode:
         await place.clear()
         await worker.start()
         on_stop(worker.stop)
-        watch = CatalogWatch(lambda: worker.driver.confirmed_s, lambda: [worker.kafka, *worker.rocketmqs])
+        watch = CatalogWatch(
+            lambda: worker.driver.confirmed_s, lambda: [worker.kafka, *worker.rocketmqs], worker.turns
+        )  # fmt: skip
         if worker.access is not None:
             watch.start()
             on_stop(watch.stop)
+            worker.is_stale = lambda: watch.is_stale
         worker.more_warnings = clock.warnings
         worker.more_problems = lambda: [
             *held.problems.values(), *engine.lost_commits.problems.values(), *watch.problems(),

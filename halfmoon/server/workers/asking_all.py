@@ -29,17 +29,22 @@ _question = msgspec.json.Decoder(Find | Show | Nacked | Trace)
 
 
 def message_answers(node: Node, rights: Callable[[str, str], Rights | None], in_thread: InThread) -> Answers:
-    """`rights(principal, host)`: what a client may do; None: everything. `in_thread`: reads from the disk."""
+    """`rights(principal, host)`: what a client may do; None: everything; it raises BrokerError where that is not known.
+    `in_thread`: reads from the disk."""
     kernel = node.kernel
     peer = cast("Peer", _OtherProcess(kernel.fetch_buffers, in_thread))
 
     def answer(asked: AskMessages, told: Told) -> None:
         try:
+            may = rights(asked.principal, asked.host)
             question = _question.decode(asked.body)
+        except BrokerError as error:
+            told(error)
+            return
         except msgspec.DecodeError as error:  # of a newer version
             told(BrokerError(Fault.INVALID_REQUEST, str(error)))
             return
-        ctx = Context(kernel, node.services, peer, 0, 0, None, rights(asked.principal, asked.host))
+        ctx = Context(kernel, node.services, peer, 0, 0, None, may)
         ask_here(ctx, question, lambda found: told(MessagesFound(found)))
 
     return {AskMessages: answer}

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from time import perf_counter
 from typing import Any, TypeVar, cast
 
 from halfmoon.cluster.changes import Changes
@@ -59,10 +60,11 @@ class SharedCatalogDriver:
         on_lost: Callable[[Exception], None],
         *,
         insists: bool = False,
+        now_s: Callable[[], float] = perf_counter,
     ) -> None:
         """`on_applied` is told which topics have changed, after each change of this or another process; `on_lost` that
         this process knows something that is not in the catalog, and must stop. `insists`: the end of a commit is asked
-        for until the store answers."""
+        for until the store answers. `now_s`: a monotonic clock."""
         self._store = store
         self._insists = insists
         self._stops = self._is_lost = False
@@ -74,9 +76,10 @@ class SharedCatalogDriver:
         self._turn = asyncio.Lock()
         self._asked = self._caught_up = 0
         """How often `catch_up` was called, and of which calls what was to be known is known."""
-        self.confirmed_s = asyncio.get_running_loop().time()
-        """When the last look was begun that has succeeded, by the loop's clock. Each change begins with one: whoever
-        catches up waits behind many."""
+        self._now_s = now_s
+        self.confirmed_s = now_s()
+        """When the last look was begun that has succeeded. Each change begins with one: whoever catches up waits behind
+        many."""
         self.tell: Callable[[int], Coroutine[Any, Any, None]] | None = None
         """Tells the other processes of a new version; a change is over when they know it, or cannot be told soon."""
 
@@ -97,7 +100,7 @@ class SharedCatalogDriver:
         async with self._turn:
             if self._caught_up >= mine:  # with another one, which began after this was asked for
                 return
-            asked, begun_s = self._asked, asyncio.get_running_loop().time()
+            asked, begun_s = self._asked, self._now_s()
             news = await self._news(self._store.read, self._shared.version)
             self._take(news)
             if news.version is None:
@@ -118,7 +121,7 @@ class SharedCatalogDriver:
         before = -1
         try:
             async with self._turn:
-                begun_s = asyncio.get_running_loop().time()
+                begun_s = self._now_s()
                 news = await self._news(self._store.begin, self._shared.version)
                 try:
                     self._take(news)

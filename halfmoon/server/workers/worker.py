@@ -24,6 +24,7 @@ from halfmoon.cluster.messages import CatalogChanged
 from halfmoon.cluster.receiving import PROCESS, Inbox
 from halfmoon.config.security_settings import takes_tokens
 from halfmoon.config.units import Address
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.hooks.plugins import Plugins, load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.schema.readable_topics import AUDIT_TOPIC
@@ -112,6 +113,8 @@ class Worker:
         self.more_problems: Callable[[], Sequence[str]] = tuple
         self.more_warnings: Callable[[], Sequence[str]] = tuple
         """What else is wrong, and what else is worth a warning, a sentence each."""
+        self.is_stale: Callable[[], bool] = lambda: False
+        """Whether what is known here of users and rights may be of long ago: nobody is told anything then."""
 
     async def start(self) -> None:
         """Raises HalfmoonError (StartError mostly) with everything undone."""
@@ -151,7 +154,8 @@ class Worker:
         await shards.open_first()
         self._audit_lines = AuditLines(shards.nodes, place.owns)
         self.driver = SharedCatalogDriver(
-            shards.store, shards.shared, shards.changes, shards.front.apply, self._on_lost, insists=place.is_cluster
+            shards.store, shards.shared, shards.changes, shards.front.apply, self._on_lost, insists=place.is_cluster,
+            now_s=turns.now,
         )  # fmt: skip
         on_stop(self.driver.stop)
         self.news = CatalogNews(shards.shared, self.driver, self.links, self._on_lost)
@@ -209,13 +213,7 @@ class Worker:
         for number in shards.nodes:
             self._join(number)
         self._homes = LocalShards(
-            shards.front,
-            shards.nodes,
-            place.layout,
-            self.news.change,
-            self.links,
-            self._heard_by_all(),
-            place.confirm,
+            shards.front, shards.nodes, place.layout, self.news.change, self.links, self._heard_by_all(), place.confirm
         )
         self.monitoring = WorkersMonitoring(self, self.links)
         self._quota_news = QuotaNews(shards.common.quotas, self.links, shards.clock, place.me)
@@ -304,14 +302,9 @@ class Worker:
         shards = self.shards
         rights_changed = shards.every_node(lambda node: node.groups.rights_changed())
         access = authorizing.access_of(
-            shards.common,
-            shards.front.catalog,
-            shards.clock,
-            rights_changed,
-            self.settings,
-            self.plugins,
+            shards.common, shards.front.catalog, shards.clock, rights_changed, self.settings, self.plugins,
             self.plugin_host,
-        )
+        )  # fmt: skip
         self._authorization = answers = authorizing.answers(access, self.tls_files)
         for services in (self.answering, *(node.services for node in shards.nodes.values())):
             services.add(answers)
@@ -337,7 +330,9 @@ class Worker:
             from halfmoon.server.http_access import visitors_of  # few need it
 
             common = self.shards.common
-            visitors = visitors_of(common.users, self.settings, self.access, self.access_tokens, common.audit)
+            visitors = visitors_of(
+                common.users, self.settings, self.access, self.access_tokens, common.audit, lambda: self.is_stale()
+            )
             self.http = await doors.open_http(listeners.http, self, self.monitoring, visitors)
             self._http_tls = self.http.tls
         self.services.start()
@@ -376,7 +371,9 @@ class Worker:
             logger.warning("event=setting_not_reloaded setting=%s reason=%s", path, "it needs a restart")
 
     def _rights(self, principal: str, host: str) -> Rights | None:
-        """What a client of another process may do here; None: everything."""
+        """What a client of another process may do here; None: everything. Raises BrokerError."""
+        if self.is_stale():
+            raise BrokerError(Fault.NOT_LEADER_OR_FOLLOWER, "this process does not know who may do what")
         return None if self.access is None else self.access.rights(principal, host)
 
     # -- monitoring -----------------------------------------------------------------------------------------------

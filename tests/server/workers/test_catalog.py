@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -35,7 +36,9 @@ SHARDS = 4
 class Process:
     """What one process has of the catalog."""
 
-    def __init__(self, path: Path, seed: int = 1, *, insists: bool = False) -> None:
+    def __init__(
+        self, path: Path, seed: int = 1, *, insists: bool = False, now_s: Callable[[], float] = time.perf_counter
+    ) -> None:
         settings = load_settings({}, {}, {})
         catalog = Catalog(settings)
         self.sections = Sections(catalog)
@@ -45,7 +48,8 @@ class Process:
         self.applied: list[set[int]] = []
         self.lost: list[Exception] = []
         self.driver = SharedCatalogDriver(
-            self.store, self.shared, self.changes, self.applied.append, self.lost.append, insists=insists
+            self.store, self.shared, self.changes, self.applied.append, self.lost.append, insists=insists,
+            now_s=now_s,
         )  # fmt: skip
         self.topics = TopicAdministration(
             catalog, self.changes, self.changes, HoldService(settings.hold), Live[Settings](settings),
@@ -145,8 +149,8 @@ def test_a_process_that_changes_much_has_heard_of_the_catalog_all_the_time(
         return work()
 
     async def story() -> None:
-        one = Process(path)
         loop = asyncio.get_running_loop()
+        one = Process(path, now_s=loop.time)
         monkeypatch.setattr(SharedCatalogDriver, "_run", later)
         waiting = [asyncio.ensure_future(one.driver.change(one.create(f"t{n}"))) for n in range(100)]
         waiting.append(asyncio.ensure_future(one.driver.catch_up()))
