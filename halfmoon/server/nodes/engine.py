@@ -76,6 +76,8 @@ class Engine:
         self._sweeper = Sweeper(database, store, f"{cluster_id}/")
         self._keep_deleted_s = settings.keep_deleted_ms / 1000
         self._backings: dict[int, Backing] = {}
+        self._abandoned: OSError | None = None
+        """With which all of them are abandoned."""
         self._cache = Cache(settings.cache_bytes, hot_bytes)
         self.logs: Callable[[], Sequence[ShardLog]] = tuple
         """Of the shards that are open."""
@@ -116,6 +118,8 @@ class Engine:
             loop, self.database, self.store, committer, contents,
             lambda path: self._key(naming.FILE, naming.FileName(head.shard, head.epoch, path)),
         )  # fmt: skip
+        if self._abandoned is not None:
+            backing.abandon(self._abandoned)
         return backing
 
     def closing(self, shard: int) -> None:
@@ -135,6 +139,12 @@ class Engine:
         backing = self._backings.get(shard)
         if backing is not None:
             backing.freeze(error)
+
+    def abandon_all(self, error: OSError) -> None:
+        """The node stops: as `abandon`, of all shards, also those that are opened from now on."""
+        self._abandoned = error
+        for shard in self._backings:
+            self.abandon(shard, error)
 
     def closed(self, shard: int) -> None:
         """Who still reads from it, for a client, is told so: the store may not answer, and a process that ends waits

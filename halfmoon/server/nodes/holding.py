@@ -181,12 +181,15 @@ class HeldShards:
                 await self._close(shard)
             elif wanted is not None:
                 async with self._opening:
+                    if self._wanted.get(shard) is not wanted:  # while it waited for its turn
+                        continue
                     problem = await self._open_now(wanted)
                 if problem is None:
                     continue
                 self.problems[shard] = f"shard {shard} cannot be opened: {problem}"
                 logger.error("event=shard_not_opened shard=%d epoch=%d again_s=%g error=%s",
-                             shard, wanted.epoch, pause_s, problem)  # fmt: skip
+                             shard, wanted.epoch, pause_s, problem,
+                             exc_info=None if isinstance(problem, EXPECTED) else problem)  # fmt: skip
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
@@ -213,8 +216,6 @@ class HeldShards:
             self._not_served(shard, was_ours=False)
             if backing is not None:
                 self._engine.closed(shard)
-            if not isinstance(error, EXPECTED):
-                logger.exception("event=shard_not_opened shard=%d", shard)
             return error
         self.open[shard] = head.epoch
         if backing.head.restored:
@@ -283,9 +284,9 @@ class HeldShards:
         await self.settled(shard)
 
     def abandon(self) -> None:
-        """Who waits for any of them is told that it is no use; also for one that is just being closed."""
-        for shard in {*self._wanted, *self._tasks, *self.open}:
-            self._engine.abandon(shard, OSError("this node stops"))
+        """Who waits for any of them is told that it is no use; also for one that is just being closed, or is opened
+        yet."""
+        self._engine.abandon_all(OSError("this node stops"))
 
     def count(self, durability: Durability) -> int:
         """Of those that are open."""

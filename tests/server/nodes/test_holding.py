@@ -9,7 +9,10 @@ from typing import Any
 from halfmoon.cluster.engine.database import Node
 from halfmoon.cluster.engine.pieces import Durability, Head
 from halfmoon.cluster.engine.sharing import Move
-from halfmoon.server.nodes.holding import HeldShards
+from halfmoon.config.settings import load_settings
+from halfmoon.server.nodes.engine import Engine
+from halfmoon.server.nodes.holding import FIRST_PAUSE_S, OPENING, HeldShards
+from tests.cluster.engine.doubles import MemoryDatabase, MemoryStore
 
 SHARD, ME, OTHER = 3, 1, 2
 
@@ -23,7 +26,7 @@ class Rig:
         """Closing a shard waits until this is set: something is to be stored, and the store does not answer."""
         engine = SimpleNamespace(
             open=self._backing, closed=lambda shard: None, closing=lambda shard: None, database=self,
-            abandon=self._abandon,
+            abandon=self._abandon, abandon_all=self._abandon_all,
         )  # fmt: skip
         self.held = HeldShards(
             self,
@@ -65,6 +68,9 @@ class Rig:
         self.done.append("abandon")
         if self.blocked is not None:
             self.blocked.set()
+
+    def _abandon_all(self, error: OSError) -> None:
+        self._abandon(SHARD, error)
 
     async def close_shard(self, number: int) -> None:
         await asyncio.sleep(0.01)
@@ -255,6 +261,73 @@ def test_a_node_that_leaves_gives_the_other_shards_away_also_where_one_cannot_be
         await rig.held.leave()
         assert rig.done == ["open", "open", "close", "close", "hand over"]
         assert rig.held.open == {}
+
+    asyncio.run(story())
+
+
+class Mute(Rig):
+    """Nothing answers while a shard is opened, until it is abandoned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_abandoned = asyncio.Event()
+
+    async def open_shard(self, number: int) -> None:
+        self.done.append(f"open {number}")
+        await self.is_abandoned.wait()
+        raise OSError("abandoned")
+
+    def _abandon_all(self, _error: OSError) -> None:
+        self.is_abandoned.set()
+
+
+def test_a_node_that_stops_opens_none_of_those_that_wait_for_their_turn() -> None:
+    async def story() -> None:
+        rig = Mute()
+        for shard in range(OPENING + 1):
+            rig.held.taken(Head(shard, Durability.FAST, 5, ME, 0))
+        while len(rig.done) < OPENING:
+            await asyncio.sleep(0)
+        rig.held.abandon()
+        async with asyncio.timeout(FIRST_PAUSE_S * 10):
+            await rig.held.close()
+        assert rig.done == [f"open {shard}" for shard in range(OPENING)]
+        assert not rig.held._tasks
+
+    asyncio.run(story())
+
+
+def test_a_shard_that_is_lost_while_it_waits_for_its_turn_is_not_opened() -> None:
+    async def story() -> None:
+        rig = Mute()
+        heads = [Head(shard, Durability.FAST, 5, ME, 0) for shard in range(OPENING + 1)]
+        for head in heads:
+            rig.held.taken(head)
+        while len(rig.done) < OPENING:
+            await asyncio.sleep(0)
+        rig.held.lost(OPENING)
+        rig.held.taken(heads[OPENING]._replace(epoch=7))
+        rig.is_abandoned.set()
+        while f"open {OPENING}" not in rig.done:
+            await asyncio.sleep(0)
+        assert rig.held._tried[OPENING] == 7, "and not 5 before"
+        await rig.held.close()
+
+    asyncio.run(story())
+
+
+def test_what_an_engine_opens_after_its_node_has_given_up_is_given_up_too() -> None:
+    async def story() -> None:
+        database = MemoryDatabase([Durability.FAST] * 2)
+        node = await database.register(ME, "host", 1, "")
+        heads = [head for shard in range(2) if (head := await database.take(shard, 0, node)) is not None]
+        engine = Engine(database, MemoryStore(), "a-cluster", ME, load_settings({}, {}, {}).cluster, 1 << 20)
+        before = await engine.open(heads[0])
+        assert not before.is_abandoned
+        engine.abandon_all(OSError("this node stops"))
+        assert before.is_abandoned
+        assert (await engine.open(heads[1])).is_abandoned
+        await engine.stop()
 
     asyncio.run(story())
 
