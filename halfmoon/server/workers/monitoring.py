@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("halfmoon.server")
 
 WAIT_S = 5.0
-"""For another worker's part."""
+"""For another worker's part, …"""
+ENDS_S = 2.0
+"""… for which that one waits so long for ends of partitions."""
 
 _SAMPLE = re.compile(rb"^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{)?", re.MULTILINE)
 
@@ -94,8 +96,7 @@ class WorkersMonitoring(Monitoring):
                     wanted.setdefault(owners[shard], set()).add((topic.number, index))
         asked = {process: self._ask(process, AskEnds(sorted(places))) for process, places in wanted.items()}
         ends: dict[tuple[int, int], int] = {}
-        for waiting in asked.values():
-            answer = await waiting
+        for answer in (await _answers(asked, ENDS_S)).values():
             if isinstance(answer, EndsFound):
                 ends.update({(number, index): end for number, index, end in answer.rows})
         for group in taken.groups:
@@ -146,11 +147,15 @@ class WorkersMonitoring(Monitoring):
 
     async def _ask_all(self, question: Question) -> dict[int, object]:
         """All the others; None of those who do not answer in time."""
-        asked = {process: self._ask(process, question) for process in self._links.others()}
-        if asked:
-            await asyncio.wait(asked.values(), timeout=WAIT_S)
-        found = {process: future.result() if future.done() else None for process, future in asked.items()}
+        found = await _answers({process: self._ask(process, question) for process in self._links.others()}, WAIT_S)
         return {process: None if refused(answer) else answer for process, answer in found.items()}
+
+
+async def _answers(asked: Mapping[int, asyncio.Future[object]], limit_s: float) -> dict[int, object]:
+    """By process; None of those who do not answer in time."""
+    if asked:
+        await asyncio.wait(asked.values(), timeout=limit_s)
+    return {process: future.result() if future.done() else None for process, future in asked.items()}
 
 
 def _together(texts: Mapping[int, bytes]) -> bytes:
