@@ -66,6 +66,11 @@ class KnownNodes:
         """It lives, or has lived since this node started."""
         return number in self._living or number in self._gone
 
+    def gone_since_s(self, number: int) -> float | None:
+        """By the monotonic clock; None: it lives, or has not lived since this node started."""
+        gone = self._gone.get(number)
+        return None if gone is None else gone.since_s
+
     def gone(self, since_s: float, also: Collection[int]) -> Sequence[OtherNode]:
         """Those that have died since then (by the monotonic clock), and those of `also` that are gone in any way."""
         return [

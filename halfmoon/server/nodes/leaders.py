@@ -50,8 +50,11 @@ class Leaders:
     def told(self, shard: int, epoch: int) -> Leader | None:
         """See Place.told_leader."""
         taken = self._taken[shard]
-        if taken.epoch > epoch and taken.node_id in self._nodes.living:
-            return taken  # it refuses until it has opened the shard, and clients ask it again soon
+        if taken.epoch > epoch:
+            # It refuses until it has opened the shard, and clients ask it again soon. If it is gone before, who had the
+            # shard until then is no leader either: clients were told of a later epoch.
+            is_named = taken.node_id in self._nodes.living or self._went(taken.node_id, time.monotonic() - TAKEOVER_S)
+            return taken if is_named else Leader(-1, taken.epoch)
         since_s = self._without_s.get(shard)
         if since_s is None:
             return None
@@ -66,4 +69,10 @@ class Leaders:
         """One that left in good order only if it is named as a leader yet."""
         after_s = time.monotonic() - TAKEOVER_S
         named = {self._last_owners[shard] for shard, since_s in self._without_s.items() if since_s > after_s}
+        given = {taken.node_id for taken, owner in zip(self._taken, self.owners, strict=True) if taken.node_id != owner}
+        named.update(node for node in given if self._went(node, after_s))
         return self._nodes.gone(after_s, named)
+
+    def _went(self, node: int, after_s: float) -> bool:
+        since_s = self._nodes.gone_since_s(node)
+        return since_s is not None and since_s > after_s

@@ -53,6 +53,37 @@ def test_who_has_taken_a_shard_is_told_before_it_is_open(leaders: Leaders) -> No
     assert leaders.told(0, 7) == Leader(3, 8), "an earlier epoch is no news"
 
 
+@pytest.mark.parametrize("draining", [False, True])
+def test_who_was_given_a_shard_and_is_gone_before_it_was_open_leads_its_epoch_for_a_while(
+    leaders: Leaders, nodes: KnownNodes, monkeypatch: pytest.MonkeyPatch, draining: bool
+) -> None:
+    """An epoch that clients were told of never goes back."""
+    leaders.owned(0, 2)
+    leaders.taken(0, 8, 3)
+    nodes.found([node(2), node(3, alive=False, draining=draining)])
+    assert leaders.told(0, 7) == Leader(3, 8)
+    assert [gone.node_id for gone in leaders.just_gone()] == [3]
+    leaders.taken(0, 9, 2)
+    assert leaders.told(0, 7) == Leader(2, 9)
+    leaders.taken(0, 10, 4)
+    assert leaders.told(0, 7) == Leader(-1, 10), "of one that was never seen alive"
+    assert [gone.node_id for gone in leaders.just_gone()] == [] if draining else [3]
+
+
+def test_who_was_given_a_shard_and_is_gone_is_nobody_after_a_while(
+    leaders: Leaders, nodes: KnownNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaders.owned(0, 2)
+    leaders.taken(0, 8, 3)
+    nodes.found([node(2)])
+    monkeypatch.setattr("halfmoon.server.nodes.leaders.TAKEOVER_S", 0.0)
+    assert leaders.told(0, 7) == Leader(-1, 8)
+    assert [*leaders.just_gone()] == []
+    nodes.found([node(2), node(3)])
+    assert leaders.told(0, 7) == Leader(3, 8)
+    assert leaders.told(0, 8) is None, "it has opened it"
+
+
 def test_the_owner_of_an_epoch_leads_it_while_nobody_has_taken_the_next(leaders: Leaders, nodes: KnownNodes) -> None:
     leaders.owned(0, 2)
     nodes.found([node(3)])
