@@ -10,6 +10,7 @@ whoever asked asks again. It is made anew at once, and then with pauses.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -123,14 +124,13 @@ class Link(asyncio.Protocol):
         self._transport.write(frame(self._next, encode_question(shard, question)))
 
     async def _connect(self) -> None:
-        while not self._stopped:
+        while not self._stopped and self._transport is None:
             await asyncio.sleep(self._pause_s)
             self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
-            try:
+            # ValueError: of a host's name. It may be raised, as the time is over, when the connection has just been
+            # made: that is closed then, and its end told.
+            with contextlib.suppress(OSError, ValueError):
                 await self._routes.connect(self._other, lambda: self)
-            except OSError:
-                continue
-            return
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's have another base
@@ -147,7 +147,7 @@ class Link(asyncio.Protocol):
         self._transport = None
         self.up.clear()
         self._fail()
-        if not self._stopped:
+        if not self._stopped and (self._connecting is None or self._connecting.done()):
             self._connecting = self._loop.create_task(self._connect())
 
     def data_received(self, data: bytes) -> None:
