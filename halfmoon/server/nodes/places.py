@@ -40,7 +40,7 @@ SENT_BYTES: Final = 1 << 20
 """So much goes with an answer, at most."""
 
 
-class _Look:
+class _Offer:
     """What there is for a question at one moment."""
 
     def __init__(self, front: Front, logs: Mapping[int, ShardLog], asked: AskPlaces) -> None:
@@ -155,16 +155,16 @@ class Places:
         return False
 
     def _asked(self, asked: AskPlaces, told: Told) -> None:
-        look = _Look(self._front, self._logs, asked)
-        if look.is_over or asked.wait_ms <= 0 or not look.partitions:
-            self._tell(look, told)
+        offer = _Offer(self._front, self._logs, asked)
+        if offer.is_over or asked.wait_ms <= 0 or not offer.partitions:
+            self._tell(offer, told)
             return
-        front, key, partitions = self._front, (asked.process, asked.reader), look.partitions
+        front, key, partitions = self._front, (asked.process, asked.reader), offer.partitions
         mono_ms = front.clock.mono_ms()
 
         def wake() -> None:
             self._waiting.pop(key, None)
-            self._tell(_Look(front, self._logs, asked), told)
+            self._tell(_Offer(front, self._logs, asked), told)
 
         def enough() -> bool:
             available = 0
@@ -176,7 +176,7 @@ class Places:
 
         held = self._waiting[key] = Held(
             [partition for partition, _, _ in partitions],
-            asked.min_bytes - look.size,
+            asked.min_bytes - offer.size,
             mono_ms + asked.wait_ms,
             self,
             wake,
@@ -196,16 +196,16 @@ class Places:
         logger.warning("event=node_cannot_read process=%d spared_s=%g", asked.process, SPARED_S)
         told(Done())
 
-    def _tell(self, look: _Look, told: Told) -> None:
+    def _tell(self, offer: _Offer, told: Told) -> None:
         """A reader that is told that its offset is out of range begins elsewhere: that must be true now."""
         out = Fault.OFFSET_OUT_OF_RANGE.name
-        if all(row.fault != out for row in look.rows):
-            told(look.answer())
+        if all(row.fault != out for row in offer.rows):
+            told(offer.answer())
             return
 
         def confirmed(certain: bool) -> None:
             if not certain:
-                look.rows[:] = [NOT_HERE if row.fault == out else row for row in look.rows]
-            told(look.answer())
+                offer.rows[:] = [NOT_HERE if row.fault == out else row for row in offer.rows]
+            told(offer.answer())
 
         self._confirm(confirmed)
