@@ -6,7 +6,6 @@ Whoever keeps the value itself keeps an old one: take `current` when it is used,
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -31,6 +30,11 @@ class Live(Generic[T]):
 
 
 def subscribed(listeners: list[T], listener: T) -> Callable[[], None]:
-    """It is one of the listeners from now on. Returns how that is undone."""
+    """It is one of the listeners from now on. Returns how that is undone; once more changes nothing."""
+
+    def undo() -> None:
+        if listener in listeners:
+            listeners.remove(listener)
+
     listeners.append(listener)
-    return partial(listeners.remove, listener)
+    return undo

@@ -121,4 +121,3 @@ class Server(Listener):
         self.node.stop()
         await super().stop()
         self._unsubscribe()  # at the end: users change while connections are let out
-        self._unsubscribe = lambda: None
