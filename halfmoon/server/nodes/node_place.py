@@ -144,7 +144,7 @@ class NodePlace:
             folder = await _in_thread(partial(_emptied, self.folder / OWN))
             own = OsFileSystem(folder)
             own.held_back.hold(HELD_BACK)
-            return ShardFiles(own, partial(LocalStorage, memory=self._memory), folder, True, _nothing)
+            return ShardFiles(own, partial(LocalStorage, memory=self._memory), folder, True, own.held_back.release)
         backing = self._backings.pop(shard)
         folder = await _in_thread(partial(_emptied, self.folder / CACHE / f"shard-{shard:02}"))
         files = CachedFiles(OsFileSystem(folder), backing)
@@ -206,6 +206,3 @@ def _emptied(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, mode=0o700)
     return folder
-
-
-def _nothing() -> None: ...
