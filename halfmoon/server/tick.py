@@ -160,6 +160,7 @@ class Ticker:
         self._last_sync: asyncio.Future[None] | None = None
         """A stop waits for it."""
         self._flush_timer: asyncio.TimerHandle | None = None
+        self._retain_timer: asyncio.TimerHandle | None = None
         self._deadlines = Deadlines(kernel.timers, kernel.clock, loop)
         self._wall_ahead_ms = 0
         """Of the monotonic clock."""
@@ -189,7 +190,7 @@ class Ticker:
         self.every(CLOCK_INTERVAL_S, self._look_at_clock)
         for background in self._background:
             background.start()
-        self.loop.call_later(RETENTION_INTERVAL_S, self._retain)
+        self._retain_timer = self.loop.call_later(RETENTION_INTERVAL_S, self._retain)
 
     async def settled(self) -> None:
         """Returns when those have been answered who wait for what was appended until now."""
@@ -206,7 +207,7 @@ class Ticker:
         """Let what is under way end; nothing new is begun."""
         self.stopped = True
         self._deadlines.stop()
-        for timer in (*self._timers, self._flush_timer):
+        for timer in (*self._timers, self._flush_timer, self._retain_timer):
             if timer is not None:
                 timer.cancel()
         self._kernel.turn.on_dirty = self._kernel.on_handled = lambda: None
@@ -363,6 +364,6 @@ class Ticker:
         except Exception:
             log.exception("event=callback_failed")
         if over:
-            self.loop.call_later(RETENTION_INTERVAL_S, self._retain)
+            self._retain_timer = self.loop.call_later(RETENTION_INTERVAL_S, self._retain)
         else:
             self.loop.call_soon(self._retain)
