@@ -118,13 +118,13 @@ def test_a_shard_that_is_closed_leaves_nothing_behind(
 ) -> None:
     caplog.set_level(logging.CRITICAL, "halfmoon.cluster")  # a record that pytest keeps knows where an error was raised
     monkeypatch.setattr("halfmoon.adapters.rocketmq.node.SWEEP_S", 0.05)  # the next turn after its end is the last
-    kernels: list[weakref.ref[Any]] = []
-    opened = open_shards.open_node
+    opened: list[weakref.ref[Any]] = []
+    open_node = open_shards.open_node
 
     def fails_now_and_then(node: Node, *given: Any, **more: Any) -> None:
-        kernels.append(weakref.ref(node.kernel))
-        opened(node, *given, **more)
-        if len(kernels) % 2:
+        opened.append(weakref.ref(node))
+        open_node(node, *given, **more)
+        if len(opened) % 2:
             node.kernel.log.close()
             raise StartError("no luck")
 
@@ -140,10 +140,10 @@ def test_a_shard_that_is_closed_leaves_nothing_behind(
             node.held.taken(head)
             await world.shared_out()
             await world.send("t", 0, b"v")
-        assert len(kernels) == 6
+        assert len(opened) == 6
         assert listening_to_the_process(node.worker) == before
         gc.collect()
-        await world.until(lambda: gc.collect() >= 0 and sum(kernel() is not None for kernel in kernels) == 1)
-        assert kernels[-1]() is node.worker.shards.nodes[0].kernel
+        await world.until(lambda: gc.collect() >= 0 and sum(each() is not None for each in opened) == 1)
+        assert opened[-1]() is node.worker.shards.nodes[0]
 
     run(story)
