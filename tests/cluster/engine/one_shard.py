@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from halfmoon.cluster.engine.backing import Backing
 from halfmoon.cluster.engine.cached_files import CachedFiles
 from halfmoon.cluster.engine.committing import ObjectCommitter, RowCommitter
-from halfmoon.cluster.engine.database import Commit
+from halfmoon.cluster.engine.database import Commit, DatabaseUnavailableError
 from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability, Piece
 from halfmoon.cluster.engine.storage import ShardStorage
 from halfmoon.config.settings import Settings, load_settings
@@ -34,11 +34,13 @@ OBJECT_BYTES = 1 << 20
 
 
 class FailingDatabase:
-    """Commits fail for ever once the disk of the log's cache is said to fail syncs: the contract's way to say it."""
+    """Commits have no end once the disk of the log's cache is said to fail syncs, and the shard stops: the contract's
+    way to say that what is written will not be durable."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
         self.fails: Callable[[], bool] = lambda: False
+        self.stop: Callable[[OSError], None] = lambda error: None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -53,7 +55,8 @@ class FailingDatabase:
 
     def _look(self) -> None:
         if self.fails():
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+            self.stop(OSError(errno.EIO, os.strerror(errno.EIO)))
+            raise DatabaseUnavailableError("no answer")
 
 
 class CountingStore(MemoryStore):
@@ -112,6 +115,7 @@ class OneShard:
         self.backing = Backing(
             self._loop, self.database, self.store, committer, contents, lambda path: f"s/{path}-{next(self._numbers)}"
         )
+        self.database.stop = self.backing.freeze
         return ShardStorage(CachedFiles(fs, self.backing), settings, self.backing, read_memory(settings, 1, 1))
 
     @staticmethod

@@ -323,10 +323,10 @@ def test_what_an_engine_opens_after_its_node_has_given_up_is_given_up_too() -> N
         heads = [head for shard in range(2) if (head := await database.take(shard, 0, node)) is not None]
         engine = Engine(database, MemoryStore(), "a-cluster", ME, load_settings({}, {}, {}).cluster, 1 << 20)
         before = await engine.open(heads[0])
-        assert not before.is_abandoned
+        assert not before.is_frozen
         engine.abandon_all(OSError("this node stops"))
-        assert before.is_abandoned
-        assert (await engine.open(heads[1])).is_abandoned
+        assert before.is_frozen
+        assert (await engine.open(heads[1])).is_frozen
         await engine.stop()
 
     asyncio.run(story())
