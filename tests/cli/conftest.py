@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -18,6 +19,16 @@ from halfmoon.cli.main import INTERRUPTED, run
 from halfmoon.testing import Broker
 
 _numbers = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def _own_logging() -> Iterator[None]:
+    """A command that is a broker logs to the stderr of its test, which is closed for the next one."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @dataclass(frozen=True, slots=True)
