@@ -59,8 +59,10 @@ class AdminSocket:
             made.connect(str(self._path))
             made.sendall(struct.pack(">i", len(said)) + said)
             with made.makefile("rb") as answers:
-                (size,) = struct.unpack(">i", answers.read(4))
-                answer = answers.read(size)
+                head = answers.read(4)
+                if len(head) < 4:
+                    raise ConnectionError("the broker closed the connection")
+                answer = answers.read(*struct.unpack(">i", head))
         return response.decoder(version)(memoryview(answer)[4 + len(tags) :], 0)[0]
 
 

@@ -184,14 +184,17 @@ class Oracle:
         return len(self.admin.list_topics(topic, timeout=30).topics[topic].partitions)
 
     def _share_offsets(self) -> dict[int, int]:
-        """By partition of JOBS, up to where everything is settled."""
+        """By partition of JOBS, up to where everything is settled; of those whose owners tell it now."""
         found: dict[int, int] = {}
         for path in self._admin_sockets():
             socket = AdminSocket(path)
             request = REQUESTS[DESCRIBE_SHARE_OFFSETS]
             topic = request.DescribeShareGroupOffsetsRequestTopic(topic_name=JOBS, partitions=list(range(TOPICS[JOBS])))
             group = request.DescribeShareGroupOffsetsRequestGroup(group_id="sharers", topics=[topic])
-            answer = socket.ask(DESCRIBE_SHARE_OFFSETS, groups=[group])
+            try:
+                answer = socket.ask(DESCRIBE_SHARE_OFFSETS, groups=[group])
+            except ConnectionError:  # a shard is just moving
+                continue
             for told in answer.groups:
                 for each in told.topics:
                     for partition in each.partitions:
