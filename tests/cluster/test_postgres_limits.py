@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,6 +47,34 @@ def test_a_call_that_the_driver_never_ends_is_given_up(monkeypatch: pytest.Monke
                 await database.contents(0)
 
     asyncio.run(story())
+
+
+def test_a_connection_that_does_not_answer_is_not_waited_for_at_its_end() -> None:
+    """What its end says would take the place of the error by which a backup knows that it may go on."""
+    pytest.importorskip("asyncpg")
+    from halfmoon.cluster.postgres.tables import PostgresTables
+
+    class Gone:
+        terminated = False
+
+        async def fetchval(self, *_: object) -> Any:
+            raise TimeoutError
+
+        async def close(self) -> None:
+            raise TimeoutError
+
+        def terminate(self) -> None:
+            self.terminated = True
+
+    gone = Gone()
+
+    async def connect(*_: object) -> Any:
+        return gone
+
+    access: Any = SimpleNamespace(connect=connect)
+    with pytest.raises(DatabaseUnavailableError):
+        asyncio.run(PostgresTables(access).keep_pinned(1))
+    assert gone.terminated
 
 
 class Noting:

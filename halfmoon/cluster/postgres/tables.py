@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 from halfmoon.cluster.backup.ports import EPOCHS, PINNED_S, Made, Moment
 from halfmoon.cluster.backup.tables import COLUMNS, Row, Rows
+from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.postgres import schema, statements
 from halfmoon.cluster.postgres.connecting import CALL_S, Access, translated
 from halfmoon.cluster.store import Cluster
@@ -67,8 +69,11 @@ class PostgresTables:
                     for setting in ("statement_timeout", "idle_in_transaction_session_timeout", "lock_timeout"):
                         await connection.execute(f"set {setting} = 0")
                 yield connection
-        finally:
-            await connection.close()
+        except BaseException:
+            connection.terminate()  # it may not answer, and an error of its end would take the place of this one
+            raise
+        with contextlib.suppress(DatabaseUnavailableError), translated():
+            await connection.close()  # what was to be done is done
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
