@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kafka_rig import Rig, RigClient
 
-from halfmoon.adapters.kafka.api import api_08_offset_commit
+from halfmoon.adapters.kafka.api import api_08_offset_commit, api_35_describe_log_dirs
 from halfmoon.adapters.kafka.protocol import LARGE_BYTES, REQUESTS
 from halfmoon.adapters.tcp.buffers import CHUNK_BYTES
 from halfmoon.adapters.tcp.round_time import RoundTime
@@ -152,8 +152,11 @@ def answer_to(rig: Rig, client: RigClient, key: int, version: int, fields: dict[
     raise AssertionError("no answer came")
 
 
-def test_answers_are_what_they_were() -> None:
+def test_answers_are_what_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same requests in the same order to two brokers, one of which has all the time there is."""
+    monkeypatch.setattr(
+        api_35_describe_log_dirs, "_disk", lambda _: (2_000, 1_000)
+    )  # others fill the real one meanwhile
     whole, sliced = Rig(), Rig()
     ticking(sliced)
     clients = whole.client(), sliced.client()
