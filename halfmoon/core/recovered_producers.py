@@ -15,8 +15,8 @@ from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.records.batches import CONTROL, HEADER, BatchHeader
-from halfmoon.core.storage.frame import BadFrameError, Frame, Kind
-from halfmoon.core.storage.scan import Scan, read_frame, read_provenance
+from halfmoon.core.storage.frame import HEADER_BYTES, BadFrameError, Frame, Kind
+from halfmoon.core.storage.scan import Scan, read_header, read_provenance
 from halfmoon.core.storage.segment import Segment
 from halfmoon.core.storage.storage import WriteSide
 from halfmoon.schema import control, provenance
@@ -65,23 +65,24 @@ def remember(log: WriteSide, catalog: Catalog, position: int) -> None:
 def _begin(log: WriteSide, position: int) -> int:
     """One segment back, and further as long as what was read is young; never over a gap."""
     begin = position
-    newest_ms = _stored_ms(log.segment_at(position))
+    newest_ms = _stored_ms(log, log.segment_at(position))
     for segment in reversed(log.segments):
         if segment.start >= position:
             continue
         if segment.end != begin or (segment.start, segment.end) in log.missing:
             break
-        is_enough = newest_ms - _stored_ms(log.segment_at(begin)) >= REPEATED_MS
+        is_enough = newest_ms - _stored_ms(log, log.segment_at(begin)) >= REPEATED_MS
         if begin < position and (is_enough or position - segment.start > MOST_BYTES):
             break
         begin = segment.start
     return begin
 
 
-def _stored_ms(segment: Segment) -> int:
-    """When its first frame was."""
+def _stored_ms(log: WriteSide, segment: Segment) -> int:
+    """When its first frame was. Raises OSError."""
+    log.recover(segment.start, min(segment.start + HEADER_BYTES, segment.end))
     with contextlib.suppress(BadFrameError):
-        return read_frame(segment, segment.start, 0)[0].store_ms
+        return read_header(segment, segment.start, 0).store_ms
     return 0
 
 
