@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from halfmoon.core.append_types import NOTHING, Piece, Produced
 from halfmoon.core.checking import Checked, Checks, Look
 from halfmoon.core.dispatch import Appended
+from halfmoon.core.in_order import InOrder
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.records import walk
 from halfmoon.core.records.batch_header import CODEC_MASK, refuse_timestamps
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 
 PRODUCER_ID_BLOCK: Final = 1_000
 """Ids reserved at once; after a crash the rest of a block is skipped, so no id is given out twice."""
-IN_FLIGHT_MS: Final = 30_000
-"""As long as clients wait for an answer (Kafka: request.timeout.ms)."""
 SMALL_BYTES: Final = 4 << 10
 """Batches of this size are looked into for keys when they are appended."""
 
@@ -63,8 +62,7 @@ class Appender:
         self._checks = Checks(self._look, every_record=validate_records, compiled=walk.walk_compiled)
         self._producer_ids = range(0)
         self._reserved_at = 0
-        self._in_order_until_ms = 0
-        """By the monotonic clock; see `was_elsewhere`."""
+        self._in_order: InOrder | None = None
         self.leaves = False
         """The shard goes to another process. Its state is being kept, in a thread: what a client sent would be in that,
         and not in the log, so that the next process would take its repetition for known."""
@@ -79,18 +77,13 @@ class Appender:
     # -- produced batches ----------------------------------------------------------------------------------------------
 
     def was_elsewhere(self) -> None:
-        """The shard was opened while clients had requests for it on their way. The first of these may have been
-        refused, since it was not here, and the next one come when it was. Until none of them can be on its way any
-        more, a batch is not appended where it may be such a one: its producer sends both again. Else, if the partition
-        did not know the producer, the first would be lost: librdkafka takes it for stored once the next one is. And at
-        OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka begins a new epoch, under which it stores what it had on its way to
-        other partitions twice (its issue 4953)."""
-        self._in_order_until_ms = self._clock.mono_ms() + IN_FLIGHT_MS
+        """The shard was opened while clients had requests for it on their way (core/in_order.py)."""
+        self._in_order = InOrder(self._clock)
 
-    def _refuse_ahead(self, producers: Producers, header: BatchHeader) -> None:
-        if self._clock.mono_ms() >= self._in_order_until_ms:
-            self._in_order_until_ms = 0
-        elif producers.is_ahead(header.producer_id, header.producer_epoch, header.base_sequence):
+    def _refuse_ahead(self, in_order: InOrder, partition: Partition, producers: Producers, header: BatchHeader) -> None:
+        if in_order.is_over():
+            self._in_order = None
+        elif in_order.refuses(partition, producers, header):
             raise BrokerError(
                 Fault.NOT_LEADER_OR_FOLLOWER,
                 f"producer {header.producer_id} sent sequence {header.base_sequence}, and may send earlier ones again",
@@ -138,8 +131,8 @@ class Appender:
             if producers is None:
                 producers = partition.producers = Producers()
                 partition.saved = None
-            if self._in_order_until_ms:
-                self._refuse_ahead(producers, header)
+            if self._in_order is not None:
+                self._refuse_ahead(self._in_order, partition, producers, header)
             if transactional or partition.transactions is not None:
                 self._check_transaction(producer, partition, header)
             repeated = producers.check(producer_id, header.producer_epoch, header.base_sequence, span)

@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from halfmoon.core.append import IN_FLIGHT_MS, PRODUCER_ID_BLOCK
+from halfmoon.core.append import PRODUCER_ID_BLOCK
 from halfmoon.core.append_types import Produced
 from halfmoon.core.hold import Held
+from halfmoon.core.in_order import AGAIN_MS, IN_FLIGHT_MS
 from halfmoon.core.producer_state import SEQUENCES
 from halfmoon.core.records.batches import parse_header
 from halfmoon.core.storage.storage import Read
@@ -343,6 +344,34 @@ def test_a_shard_that_was_elsewhere_takes_no_batch_before_one_that_may_come_agai
     assert send(broker, "t", b"d", producer_id=8, sequence=40).base_offset == 3, "its state may have expired"
     turn(broker)
     assert values(broker, "t") == [b"a", b"b", b"c", b"d"]
+
+
+def test_of_batches_that_a_shard_refused_since_it_was_elsewhere_the_first_is_taken_first(
+    broker: BareNode, clock: VirtualClock
+) -> None:
+    """Found by torture: the first was refused in the last moment of that time, and the next one taken just after it.
+    librdkafka took both for stored."""
+    broker.appender.was_elsewhere()
+    who = {"producer_id": 7}
+    late = Fault.NOT_LEADER_OR_FOLLOWER
+    for sequence in (9, 8, 10):
+        assert fails(lambda at=sequence: send(broker, "t", b"x", sequence=at, **who)) is late  # type: ignore[misc]
+    clock.now_ms += IN_FLIGHT_MS
+    assert [fails(lambda at=at: send(broker, "t", b"x", sequence=at, **who)) for at in (9, 10)] == [late, late]  # type: ignore[misc]
+    assert [send(broker, "t", b"%d" % at, sequence=at, **who).base_offset for at in (8, 9, 10)] == [0, 1, 2]
+    assert fails(lambda: send(broker, "t", b"x", sequence=12, **who)) is Fault.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(broker, "t", b"d", producer_id=8, sequence=40).base_offset == 3, "nothing of it was refused"
+    turn(broker)
+    assert values(broker, "t") == [b"8", b"9", b"10", b"d"]
+
+
+def test_what_was_refused_and_never_came_again_keeps_no_other_batch_for_long(
+    broker: BareNode, clock: VirtualClock
+) -> None:
+    broker.appender.was_elsewhere()
+    assert fails(lambda: send(broker, "t", b"x", producer_id=7, sequence=8)) is Fault.NOT_LEADER_OR_FOLLOWER
+    clock.now_ms += IN_FLIGHT_MS + AGAIN_MS
+    assert send(broker, "t", b"y", producer_id=7, sequence=9).base_offset == 0
 
 
 def test_behind_a_batch_that_found_no_room_nothing_is_taken_before_it(broker: BareNode, fs: FaultyFileSystem) -> None:
