@@ -17,6 +17,9 @@ from tests.torture.histories import Line, lines_of
 
 ROOT = Path(__file__).parents[2]
 ENDS_S = 60.0
+AFTER_OTHERS = ("nice", "-n", "5")
+"""Some twenty clients begin anew together after a fault. The database, the store and the proxies share two processors
+with them, and are not what fails just then."""
 DEBUG = os.environ.get("HALFMOON_TORTURE_DEBUG", "")
 """What librdkafka tells of itself (its setting `debug`), each client in a file of its own beside the histories."""
 
@@ -58,7 +61,7 @@ class Crew:
     def start(self, role: str, place: str) -> None:
         self._count += 1
         name = place if role in self._named else f"{place}-{self._count}"
-        command = [sys.executable, "-m", self._module, role, self._servers, name]
+        command = [*AFTER_OTHERS, sys.executable, "-m", self._module, role, self._servers, name]
         log = self._logs[place] = self._folder / (f"errors-{name}" if DEBUG else "errors")
         with log.open("ab") as errors:
             self._running[place] = subprocess.Popen(
