@@ -4,14 +4,15 @@ In Kafka the coordinator's broker asks the leaders for it, which are one and the
 their own words. What is left of it is `Admin.abortTransaction` (`kafka-transactions.sh abort`), for transactions that
 hang in a partition: a transaction is aborted where it is open. To commit in single partitions only is refused
 (INVALID_REQUEST).
+
+Its errors are a partition's, as a produce request's are: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from halfmoon.adapters.kafka.errors import NONE
-from halfmoon.adapters.kafka.group_errors import coordinator_code
+from halfmoon.adapters.kafka.errors import NONE, code_of
 from halfmoon.adapters.kafka.lookup import changeable, check_owner, partition_of
 from halfmoon.adapters.kafka.protocol import Slices, WriteTxnMarkersResponse
 from halfmoon.adapters.kafka.registry import Context
@@ -40,12 +41,12 @@ def handle(ctx: Context, request: Any) -> Slices[object]:
                     position = max(position, _write(ctx, asked, topic.name, index))
                     written.append(result)
                 except BrokerError as error:
-                    result.error_code = coordinator_code(error)
+                    result.error_code = code_of(error)
     response = WriteTxnMarkersResponse(markers=results)
 
     def on_error(error: Exception) -> object:
         for result in written:
-            result.error_code = coordinator_code(error)
+            result.error_code = code_of(error)
         return response
 
     return ctx.after(position, response, on_error) if written else response
