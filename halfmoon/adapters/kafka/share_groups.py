@@ -135,8 +135,8 @@ class Acknowledging:
         self._options = options
         self._may_renew = may_renew
         self.outcomes: dict[Key, Outcome] = {}
-        self._written: dict[int, tuple[Core, int, list[Key]]] = {}
-        """By log: up to where, and what is written there."""
+        self._awaited: dict[int, tuple[Core, int, list[Key]]] = {}
+        """By log: up to where it is waited for, and what rests on that."""
 
     def take(self, topics: Any) -> Pauses[None]:
         """Acknowledge what is said of each partition, in slices: all of one partition at one moment, or nothing."""
@@ -156,10 +156,10 @@ class Acknowledging:
             position = delivery.acknowledge(part, self._member, said, self._options)
         except BrokerError as error:
             return Outcome.of(error)
-        if position:
-            _, _, keys = self._written.get(id(core), (core, 0, []))
-            keys.append(key)
-            self._written[id(core)] = core, position, keys
+        # What was finished before, perhaps a moment ago, is so once that is durable.
+        _, _, keys = self._awaited.get(id(core), (core, 0, []))
+        keys.append(key)
+        self._awaited[id(core)] = core, position or core.turn.state_position, keys
         return DONE
 
     def _known(self, key: Key) -> tuple[Part, Ledger]:
@@ -186,12 +186,12 @@ class Acknowledging:
 
     @property
     def waits(self) -> bool:
-        """Whether something was written."""
-        return bool(self._written)
+        """Whether something was acknowledged."""
+        return bool(self._awaited)
 
     def when_durable(self, told: Callable[[], None]) -> None:
         """Call back once the outcomes say what is durable: each log may fail for itself."""
-        waiting = set(self._written)
+        waiting = set(self._awaited)
 
         def durable(log: int, keys: list[Key], error: BrokerError | None) -> None:
             if error is not None:
@@ -200,7 +200,7 @@ class Acknowledging:
             if not waiting:
                 told()
 
-        for log, (core, position, keys) in list(self._written.items()):
+        for log, (core, position, keys) in list(self._awaited.items()):
             core.when_durable(position, partial(durable, log, keys))
 
 

@@ -13,7 +13,7 @@ from tests.core.bench import batch
 from tests.services.transactions.transaction_bench import TxnClient
 
 FETCH, ACKNOWLEDGE = 78, 79
-ACCEPT, RELEASE = 1, 2
+ACCEPT, RELEASE, RENEW = 1, 2, 4
 
 
 class Member:
@@ -54,16 +54,23 @@ class Member:
         self.send(*acks, **({"max_wait_ms": 0} | fields))
         return acquired(self.answer())
 
-    def acknowledge(self, first: int, last: int, kind: int, epoch: int | None = None) -> Any:
+    def send_acknowledgement(self, first: int, last: int, kind: int, epoch: int | None = None) -> None:
+        """Ask without reading the answer."""
         topic = ShareAcknowledgeRequest.AcknowledgeTopic
         part = topic.AcknowledgePartition
         batches = [part.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])]
         topics = [topic(topic_id=self.topic_id, partitions=[part(partition_index=0, acknowledgement_batches=batches)])]
-        answer = self.client.ask(
-            ACKNOWLEDGE, 2, group_id=self.group, member_id=self.name, is_renew_ack=False, topics=topics,
+        asked = self.client.encode(
+            ACKNOWLEDGE, 2, group_id=self.group, member_id=self.name, is_renew_ack=kind == RENEW, topics=topics,
             share_session_epoch=self.epoch if epoch is None else epoch,
         )  # fmt: skip
+        self.client.feed(asked)
         self.epoch += 1
+        self.rig.turn()
+
+    def acknowledge(self, first: int, last: int, kind: int, epoch: int | None = None) -> Any:
+        self.send_acknowledgement(first, last, kind, epoch)
+        (answer,) = self.client.answers()
         return answer
 
 
