@@ -17,8 +17,9 @@ from halfmoon.adapters.kafka.shards import Confirm, when_all
 from halfmoon.adapters.kafka.slicing import settled
 
 CONFIRMED: Final = frozenset((2, 9, 23, 65, 90))
-"""ListOffsets, OffsetFetch, OffsetForLeaderEpoch, DescribeTransactions, DescribeShareGroupOffsets. Fetch and
-ShareFetch, which may wait for long, ask when they know what they answer. What is written is certain by its commit."""
+"""ListOffsets, OffsetFetch, OffsetForLeaderEpoch, DescribeTransactions, DescribeShareGroupOffsets. Fetch, ShareFetch
+and ShareAcknowledge ask themselves, when they know what they answer: it may be long until then, and there may be
+nothing to ask for. What is written is certain by its commit."""
 
 
 def confirmed(confirm: Confirm, handler: Handler) -> Handler:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from test_shard_shares import ACCEPT, Member, acquired, errors, locked, mine
+from test_shard_shares import ACCEPT, RENEW, Member, acquired, errors, locked, mine
 from two_processes import TwoProcesses
 
 from halfmoon.core.catalog.topics import Topic
@@ -155,3 +155,39 @@ def test_outcomes_are_told_after_a_look(two: TwoProcesses, topic: Topic, databas
     two.turn()
     assert (member.answer() is not None) == certain
     assert member.client.transport.closed == (not certain)
+
+
+@pytest.mark.parametrize("what", [ACCEPT, RENEW])
+@pytest.mark.parametrize("certain", [True, False])
+def test_acknowledgements_are_told_after_a_look(
+    two: TwoProcesses, topic: Topic, database: Database, certain: bool, what: int
+) -> None:
+    """The node was paused, and another has given the record to a member. Neither that a lock is renewed stands in a
+    log, nor what is finished already a second time."""
+    index = mine(two, topic)[0]
+    two.produce(topic, (index, 1))
+    member = Member(two, topic)
+    member.fetch([index])
+    database.answer()
+    member.answer()
+    member.send_acknowledgement([(index, 0, what)], is_renew_ack=what == RENEW)
+    two.turn()
+    assert member.answer() is None
+    assert database.looks == 2
+    database.answer(certain)
+    two.turn()
+    answer = member.answer()
+    if certain:
+        assert errors(answer) == {}
+    else:
+        assert answer is None
+    assert member.client.transport.closed == (not certain)
+
+
+def test_an_acknowledgement_of_nothing_is_told_without_a_look(
+    two: TwoProcesses, topic: Topic, database: Database
+) -> None:
+    member = Member(two, topic)
+    member.fetch(mine(two, topic))
+    assert member.acknowledge([]) == {}
+    assert database.looks == 0

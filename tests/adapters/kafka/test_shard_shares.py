@@ -19,7 +19,7 @@ from tests.kafka_messages import made
 COMMIT, LIST, DELETE_GROUPS, HEARTBEAT, DESCRIBE, FETCH, ACKNOWLEDGE, OFFSETS, ALTER, DELETE = (
     8, 16, 42, 76, 77, 78, 79, 90, 91, 92,
 )  # fmt: skip
-ACCEPT, RELEASE = 1, 2
+ACCEPT, RELEASE, RENEW = 1, 2, 4
 NOT_LEADER, NO_COORDINATOR, NOT_COORDINATOR, NOT_EMPTY, NO_GROUP = 6, 15, 16, 68, 69
 UNKNOWN_TOPIC, STORAGE_ERROR, NO_TOPIC_ID, OLD_EPOCH = 3, 56, 100, 123
 EXACTLY = 1
@@ -80,8 +80,7 @@ class Member:
         self.two.turn()
         return self.answer()
 
-    def acknowledge(self, acks: Iterable[tuple[int, int, int]], **fields: Any) -> dict[int, int]:
-        """Partition → error code."""
+    def send_acknowledgement(self, acks: Iterable[tuple[int, int, int]], **fields: Any) -> None:
         topic, part = "AcknowledgeTopic", "AcknowledgeTopic.AcknowledgePartition"
         parts = [
             made(
@@ -99,8 +98,14 @@ class Member:
             "group_id": self.group, "member_id": self.name, "share_session_epoch": self.epoch, "is_renew_ack": False,
             "topics": [made(ACKNOWLEDGE, topic, topic_id=uuid.UUID(bytes=self.topic.id), partitions=parts)],
         }  # fmt: skip
-        self.said = self.client.ask(ACKNOWLEDGE, 2, **(asked | fields))
+        self.client.feed(self.client.encode(ACKNOWLEDGE, 2, **(asked | fields)))
         self.epoch += 1
+
+    def acknowledge(self, acks: Iterable[tuple[int, int, int]], **fields: Any) -> dict[int, int]:
+        """Partition → error code."""
+        self.send_acknowledgement(acks, **fields)
+        self.two.turn()
+        self.said = self.answer()
         assert self.said.error_code == 0
         return {part.partition_index: part.error_code for each in self.said.responses for part in each.partitions}
 

@@ -1,7 +1,8 @@
 """ShareAcknowledge (79): say what became of acquired records, and nothing else (KIP-932).
 
 Versions 1 and 2 (2: locks can be renewed, KIP-1222). The request belongs to the member's share session; with epoch −1
-it ends it, and what the member still holds is available again. The answer leaves once all of it is durable.
+it ends it, and what the member still holds is available again. The answer leaves once all of it is durable, and once
+it is certain to be this node's: a lock that is renewed, or a record that was finished before, is written nowhere.
 
 Rules: KafkaApis.handleShareAcknowledgeRequest, SharePartitionManager.acknowledgeSessionUpdate.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from halfmoon.adapters.kafka.confirming import look, when_certain
 from halfmoon.adapters.kafka.errors import code_of
 from halfmoon.adapters.kafka.protocol import ShareAcknowledgeResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, Deferred
@@ -50,7 +52,12 @@ def acknowledge(ctx: Context, request: Any, ledgers: Ledgers) -> Slices[object]:
     yield from given.take(request.topics)
     if request.share_session_epoch == LAST_EPOCH and shares.sessions.get(session.group, session.member) is session:
         shares.end_session(session)
+    looks = [] if ledgers.confirm is None or not given.outcomes else [look(ledgers.confirm)]
     answer = yield from _answer(ctx, request, given, options.terms.lock_ms)
+    return when_certain(looks, _when_durable(given, answer))
+
+
+def _when_durable(given: Acknowledging, answer: Any) -> object:
     if not given.waits:
         return answer
     before = dict(given.outcomes)
