@@ -206,6 +206,7 @@ class Appender:
         `origin` its messages wait themselves, to be delivered there at `due_ms` (Unix ms). `given_up`: records of which
         these are the dead letters. Returns the log position to wait for. Raises BrokerError.
         """
+        self._check_open()
         now_ms = self._clock.wall_ms()
         view = memoryview(batch)
         if partition.topic.rules.log_append_time:
@@ -242,6 +243,7 @@ class Appender:
         `small`: markers, which are taken while the disk is nearly full.
         Returns the log position to wait for. Raises BrokerError; nothing has changed then.
         """
+        self._check_open()
         proofs = [provenance.encode(piece.proof) for piece in pieces]
         parts = len(pieces) + (last is not None)
         if parts > 1:
@@ -267,6 +269,7 @@ class Appender:
     def append_control(self, record: control.Any, *, part: int = 0, parts: int = 1) -> int:
         """Write down a change and make it; returns the log position to wait for. `part` of `parts`: of the frame group
         that it belongs to. Raises BrokerError, with no change made."""
+        self._check_open()
         payload = control.encode(record)
         indexed = self.indexed if isinstance(record, control.Settled) else None
         position = self._log.append(
@@ -278,6 +281,11 @@ class Appender:
         self._catalog.apply(record)
         self._turn.changed(self._log.end)
         return self._log.end
+
+    def _check_open(self) -> None:
+        """Raises BrokerError where the log is closed, or in another thread's hands."""
+        if self._turn.is_shut:
+            raise BrokerError(Fault.NOT_LEADER_OR_FOLLOWER, "the shard is not here any more")
 
     def allocate_producer_id(self) -> tuple[int, int]:
         """A producer id that nobody had before, and the log position to wait for. Raises BrokerError."""

@@ -6,6 +6,10 @@ A turn of the loop, as server/tick.py drives it:
     dispatch makes the batches visible → answers leave (when_durable) → held requests wake → features
 
 Which ends count is a matter of `flush`: with `sync`, *durable* and *visible* both mean flushed, else written.
+
+A shard that goes to another process is closed in a thread, while the loop serves the other shards. From `begin_closing`
+on the log is that thread's: what comes from elsewhere, an answer of another shard to a request of before, say, is
+refused (`is_shut`). Who waits then is told by `closed`, in the loop, since a connection is the loop's.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from operator import itemgetter
+from threading import get_ident
 from typing import Final, Protocol
 
 from halfmoon.core.catalog.topics import Partition
@@ -38,7 +43,7 @@ class Follower(Protocol):
 
 
 class Turn:
-    """Of one broker. One thread calls everything here."""
+    """Of one broker. One thread calls everything here, at a time."""
 
     def __init__(self, log: WriteSide, hold: HoldService, logger: logging.Logger, *, sync: bool) -> None:
         self._log = log
@@ -61,6 +66,11 @@ class Turn:
         """Called where more answers are due than leave at once: `answer_late` is to be called in a while. None: all
         leave at once."""
         self._after_write: list[Callable[[], None]] = []
+        self._is_closing = False
+        self._closer = -1
+        """The thread that closes the log."""
+        self._left: list[_Waiting] = []
+        """Who is told once it is closed."""
         self.follower: Follower | None = None
         """Told of each turn, also those without batches."""
         self.flushed: tuple[Callable[[], None], ...] = ()
@@ -122,6 +132,36 @@ class Turn:
                 self.answer_late()
         if self._log.failed is not None:
             raise StorageError(str(self._log.failed))
+
+    # -- closing while the loop runs on --------------------------------------------------------------------------------
+
+    def begin_closing(self) -> None:
+        """In the loop: write what has come, for the last time here."""
+        self.write()
+        self._is_closing = True
+        self._left += self._waiting
+        self._waiting.clear()
+
+    def closes_here(self) -> None:
+        """In the thread that closes the log, before anything else."""
+        self._closer = get_ident()
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether what comes now comes too late: the log is closed, or is being closed by another thread."""
+        return self._is_closing and get_ident() != self._closer
+
+    def closed(self, error: OSError) -> None:
+        """In the loop: the log is closed, and `error` is why it takes no more."""
+        if self._log.failed is None:
+            self._log.failed = error
+        durable = self.durable_position
+        left, self._left = [*self._left, *self._waiting], []
+        self._waiting.clear()
+        for position, callback in left:
+            self._call(callback, None if position <= durable else self.refusal())
+
+    # -- what has become durable ---------------------------------------------------------------------------------------
 
     def settle(self) -> None:
         """Make visible what has become durable, send the answers that waited for it, wake who waits for messages."""
@@ -195,6 +235,8 @@ class Turn:
             callback(None)
         elif self._log.failed is not None:
             callback(self.refusal())
+        elif self.is_shut:
+            self._left.append((position, callback))
         elif self._waiting and position < self._waiting[-1][0]:
             insort(self._waiting, (position, callback), key=_position)  # a repeated batch waits for the first one
         else:
@@ -212,8 +254,9 @@ class Turn:
         self.after_write(written)
 
     def after_write(self, callback: Callable[[], None]) -> None:
-        """Call back once the buffers appended so far are free: at once if they are."""
-        if self._log.pending_bytes and self._log.failed is None:
+        """Call back once the buffers appended so far are free: at once if they are, as the loop's are where a thread
+        closes the log."""
+        if self._log.pending_bytes and self._log.failed is None and not self.is_shut:
             self._after_write.append(callback)
         else:
             callback()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+from threading import Thread, get_ident
 
 import pytest
 
 from halfmoon.core.features import Arrivals
 from halfmoon.core.hold import Held
 from halfmoon.core.turn import ANSWERED_AT_ONCE
+from halfmoon.errors import BrokerError, Fault, LeaseLostError
+from halfmoon.schema import control
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker, partition_of, send, sync
@@ -80,3 +83,83 @@ def test_at_a_stop_all_answers_leave(broker: BareNode) -> None:
         turn.when_durable(send(broker, "t", b"v").position, told.append)
     turn.flush()
     assert told == [None] * 3 * ANSWERED_AT_ONCE
+
+
+class Shutting:
+    """A broker that a thread closes while the loop, which is the test, goes on."""
+
+    def __init__(self, broker: BareNode) -> None:
+        self.broker = broker
+        self.told: list[tuple[str, Fault | None, bool]] = []
+        self._here = get_ident()
+
+    def wait(self, position: int, name: str) -> None:
+        def told(error: BrokerError | None) -> None:
+            self.told.append((name, None if error is None else error.fault, get_ident() == self._here))
+
+        self.broker.kernel.turn.when_durable(position, told)
+
+    def close(self) -> None:
+        turn = self.broker.kernel.turn
+
+        def work() -> None:
+            turn.closes_here()
+            self.broker.kernel.appender.append_control(control.GroupDeleted("by the thread"))
+            self.broker.kernel.close()
+
+        thread = Thread(target=work)
+        thread.start()
+        thread.join()
+
+
+def test_who_waits_while_a_thread_closes_the_log_is_told_in_the_loop(broker: BareNode) -> None:
+    kernel, shutting = broker.kernel, Shutting(broker)
+    before = kernel.appender.append_control(control.GroupDeleted("before"))
+    shutting.wait(before, "before")
+    kernel.turn.begin_closing()
+    shutting.wait(before, "late")
+    shutting.wait(before + 1_000_000, "never")
+    shutting.close()
+    assert shutting.told == []
+    kernel.turn.closed(LeaseLostError("closed"))
+    assert shutting.told == [
+        ("before", None, True), ("late", None, True), ("never", Fault.NOT_LEADER_OR_FOLLOWER, True)
+    ]  # fmt: skip
+
+
+def test_a_log_that_a_thread_closes_takes_nothing_from_elsewhere(broker: BareNode) -> None:
+    """In the middle of it, and afterwards: nobody would write it, and who has sent it would wait for ever."""
+    kernel, shutting = broker.kernel, Shutting(broker)
+    turn, appender = kernel.turn, kernel.appender
+
+    def refused() -> None:
+        end = kernel.log.end
+        for append in (
+            lambda: appender.append_control(control.GroupDeleted("late")),
+            lambda: appender.append_group([], 0, before=[control.GroupDeleted("late")]),
+            lambda: appender.append_relayed(partition_of(broker, "t"), bytearray()),
+        ):
+            with pytest.raises(BrokerError) as caught:
+                append()
+            assert caught.value.fault is Fault.NOT_LEADER_OR_FOLLOWER
+        assert kernel.log.end == end
+
+    turn.begin_closing()
+    refused()
+    shutting.close()
+    refused()
+    turn.closed(LeaseLostError("closed"))
+    refused()
+    shutting.wait(kernel.log.end + 1, "afterwards")
+    assert shutting.told == [("afterwards", Fault.NOT_LEADER_OR_FOLLOWER, True)]
+    freed: list[bool] = []
+    turn.after_write(lambda: freed.append(True))
+    assert freed == [True]
+
+
+def test_why_a_log_failed_before_it_was_closed_stays(broker: BareNode) -> None:
+    turn = broker.kernel.turn
+    broker.log.failed = OSError("the disk is broken")
+    turn.begin_closing()
+    turn.closed(LeaseLostError("closed"))
+    assert turn.refusal().fault is Fault.KAFKA_STORAGE_ERROR

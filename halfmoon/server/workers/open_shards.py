@@ -26,7 +26,7 @@ from halfmoon.core.kernel import Shard
 from halfmoon.core.live import Live
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.core.timers import Timers
-from halfmoon.errors import BrokerError, StartError, StorageError
+from halfmoon.errors import BrokerError, LeaseLostError, StartError, StorageError
 from halfmoon.schema import control
 from halfmoon.server.assembly import Node
 from halfmoon.server.common import Common, CommonSections
@@ -170,11 +170,11 @@ class OpenShards:
     async def _close_node(self, node: Node) -> None:
         """What closes it waits for the disk, or for the others' answers: no request of another shard is to. So that is
         done in a thread. Who waits for the last of what was written is answered before, in the loop: a connection is
-        the loop's."""
+        the loop's. Who comes while it is closed, or afterwards, is told that the shard is not here."""
         turn, log = node.kernel.turn, node.kernel.log
         node.kernel.appender.leaves = True  # also where the process ends: an answer of another one may come late
         turn.write()
-        job = log.sync_job() if turn.waiting_answers else None
+        job = log.sync_job() if turn.waiting_answers or turn.unseen else None
         if job is not None:
             error: OSError | None = None
             try:
@@ -185,7 +185,11 @@ class OpenShards:
         left = 0
         while left != (left := turn.waiting_answers):
             turn.answer_late()
-        await self._in_thread(node.close)
+        turn.begin_closing()
+        try:
+            await self._in_thread(partial(_close, node))
+        finally:
+            turn.closed(LeaseLostError("the shard is closed here"))
 
     async def _in_thread(self, work: Callable[[], object]) -> None:
         """In one of their own: who waits there may need what the loop's other threads do."""
@@ -226,6 +230,11 @@ class OpenShards:
 
     def every_node(self, call: Callable[[Node], object]) -> Callable[[], None]:
         return partial(_each, self.nodes, call)
+
+
+def _close(node: Node) -> None:
+    node.kernel.turn.closes_here()
+    node.close()
 
 
 def _begin_anew(node: Node) -> None:

@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from halfmoon.adapters.kafka.protocol import CreateTopicsRequest, JoinGroupRequest, TxnOffsetCommitRequest
 from halfmoon.cluster.asking import Told
-from halfmoon.cluster.messages import JoinTransaction, Question, TransactionJoined
+from halfmoon.cluster.messages import ForgetShareGroups, JoinTransaction, Question, TransactionJoined
 from halfmoon.cluster.placement import coordinator_of
 from halfmoon.cluster.sqlite_store import SqliteStore
 from halfmoon.cluster.store import Cluster
@@ -33,7 +34,7 @@ from tests.server.asking import COORDINATOR, CREATE, NOT_COORDINATOR, NOT_LEADER
 from tests.server.server_rig import played
 
 SHARDS = 4
-JOIN, INIT_PRODUCER, COMMIT_IN_TRANSACTION = 11, 22, 28
+JOIN, INIT_PRODUCER, COMMIT_IN_TRANSACTION, DELETE_GROUPS, SHARE_HEARTBEAT = 11, 22, 28, 42, 76
 
 
 class Two(Asking):
@@ -292,6 +293,50 @@ def test_a_batch_that_comes_while_a_shard_is_being_closed_is_refused(run: Any) -
         assert refused == [Fault.NOT_LEADER_OR_FOLLOWER]
         assert partition.next_offset == 0
         await two.workers[1].open_shard(moving)
+
+    run(story)
+
+
+def test_who_waits_for_other_shards_while_the_group_s_is_closed_is_sent_to_the_next_coordinator(run: Any) -> None:
+    """What the others say comes when the log is closed: nobody would write that the group is deleted, and neither this
+    request would be answered nor any that is behind it on its connection."""
+
+    async def story(two: Two) -> None:
+        await two.create("t")
+        worker = two.workers[0]
+        moving = list(worker.shards.nodes)[1]
+        group = next(name for at in range(100) if coordinator_of(name := f"s{at}", SHARDS) == moving)
+        for epoch in (0, -1):
+            beat = await two.ask(
+                0, SHARE_HEARTBEAT, 1, group_id=group, member_id="m" * 22, member_epoch=epoch, rack_id=None,
+                subscribed_topic_names=["t"],
+            )  # fmt: skip
+            assert beat.error_code == 0
+        ask, asked, held = worker.links.ask, asyncio.Event(), []
+
+        def hold(shard: int, question: Question, told: Told) -> None:
+            if isinstance(question, ForgetShareGroups):
+                held.append(partial(ask, shard, question, told))
+                asked.set()
+            else:
+                ask(shard, question, told)
+
+        worker.links.ask = hold  # type: ignore[method-assign]
+        waiting = asyncio.ensure_future(two.ask(0, DELETE_GROUPS, 2, groups_names=[group]))
+        async with asyncio.timeout(5):
+            await asked.wait()
+        log = worker.shards.nodes[moving].kernel.log
+        await two.close(moving, 0, 1)
+        end = log.end
+        for go_on in held:
+            go_on()
+        async with asyncio.timeout(5):
+            (answered,) = (await waiting).results
+        assert answered.error_code == NOT_COORDINATOR
+        assert log.end == end
+        await two.workers[1].open_shard(moving)
+        (deleted,) = (await two.ask(1, DELETE_GROUPS, 2, groups_names=[group])).results
+        assert deleted.error_code == 0
 
     run(story)
 
