@@ -40,7 +40,7 @@ class Homes(Protocol):
         ...
 
     def fast(self) -> Home | None:
-        """One of them in which what is written is durable soon, if there is one."""
+        """One of them that takes writes, and in which they are durable soon, if there is one."""
         ...
 
     def stays(self) -> Home:

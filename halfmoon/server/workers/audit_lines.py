@@ -19,11 +19,15 @@ class AuditLines:
         self._lost = 0
 
     def put(self, line: bytes, *, echo: bool) -> None:
-        number = min(filter(self._owns, self._nodes), default=None)  # fast ones come first
+        nodes = self._nodes
+        # Fast ones come first; before them, those that take writes: what a log that has failed does not is dropped.
+        number = min(
+            filter(self._owns, nodes), key=lambda each: (nodes[each].kernel.log.failed is not None, each), default=None
+        )
         if number is None:
             self._lost += not echo
         else:
-            self._nodes[number].audit_topic.put(line, echo=echo)
+            nodes[number].audit_topic.put(line, echo=echo)
 
     def closing(self, node: Node) -> None:
         """A shard goes: what it has dropped counts on."""

@@ -111,7 +111,7 @@ class LocalShards:
             elif left:
                 ask()
             else:
-                told(BrokerError(Fault.COORDINATOR_NOT_AVAILABLE))
+                told(BrokerError(Fault.COORDINATOR_LOAD_IN_PROGRESS))  # see api_22_init_producer_id
 
         ask()
 
@@ -119,7 +119,9 @@ class LocalShards:
         return self._all
 
     def fast(self) -> Home | None:
-        number = self._layout.fast_one(self._homes)
+        # One of which the database has lost something stays open, and takes no writes (docs/decisions/0181).
+        writable = (number for number, home in self._homes.items() if home.core.log.failed is None)
+        number = self._layout.fast_one(writable)
         return None if number is None else self._homes[number]
 
     def stays(self) -> Home:

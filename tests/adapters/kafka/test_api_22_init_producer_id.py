@@ -49,11 +49,14 @@ def test_a_transactional_id_is_not_empty(client, broker, version):
 
 
 def test_a_log_that_takes_no_writes(client, broker):
+    """COORDINATOR_LOAD_IN_PROGRESS: at another code for trouble of the broker, Java's client looks for the coordinator
+    of a transactional id that it does not have."""
     broker.refuse = BrokerError(Fault.KAFKA_STORAGE_ERROR)
-    assert told(client.ask(KEY, 4, transactional_id=None)) == (15, -1, -1)
+    assert told(client.ask(KEY, 4, transactional_id=None)) == (14, -1, -1)
 
 
 def test_a_log_that_loses_the_reservation(client, broker):
-    pending = client.send(KEY, 4, InitProducerIdRequest(transactional_id=None))
-    broker.flush(BrokerError(Fault.KAFKA_STORAGE_ERROR))
-    assert told(pending.answer) == (15, -1, -1)
+    for fault in (Fault.KAFKA_STORAGE_ERROR, Fault.NOT_LEADER_OR_FOLLOWER):
+        pending = client.send(KEY, 4, InitProducerIdRequest(transactional_id=None))
+        broker.flush(BrokerError(fault))
+        assert told(pending.answer) == (14, -1, -1)

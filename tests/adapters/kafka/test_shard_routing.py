@@ -19,7 +19,7 @@ from halfmoon.schema.shards import OWN_PRODUCERS_BITS
 from halfmoon.services.groups.service import GroupService
 from tests.kafka_messages import made
 
-NOT_COORDINATOR = 16
+LOAD_IN_PROGRESS, NOT_COORDINATOR = 14, 16
 COMMIT, FETCH, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST, INIT = 8, 9, 11, 12, 13, 14, 15, 16, 22
 ADD, ADD_OFFSETS, END, TXN_COMMIT, DELETE, DESCRIBE_TXNS, LIST_TXNS, NEW_HEARTBEAT, NEW_DESCRIBE = (
     24, 25, 26, 28, 42, 65, 66, 68, 69,
@@ -179,6 +179,16 @@ def test_producers_have_ids_of_the_shard_that_gives_them(client: RigClient) -> N
     assert [(error, producer >> OWN_PRODUCERS_BITS) for error, producer in ids] == [(0, 0), (0, 2)]
     assert init(client, name_in(3))[0] == NOT_COORDINATOR
     assert init(client, None)[0] == 0
+
+
+def test_a_shard_whose_log_takes_no_writes_gives_no_ids(rig: ShardRig, client: RigClient) -> None:
+    """It may stay open here for long, so that it can be read."""
+    first, second = HERE
+    rig.nodes[first].kernel.log.failed = OSError("the database has lost something of it")
+    error, producer = init(client, None)
+    assert (error, producer >> OWN_PRODUCERS_BITS) == (0, second)
+    rig.nodes[second].kernel.log.failed = OSError("it is away")
+    assert init(client, None)[0] == LOAD_IN_PROGRESS, "nobody else can be asked"
 
 
 class TestIdsOfProducers:

@@ -17,9 +17,24 @@ class Topic:
         self.lines.append(line)
 
 
+def node() -> Any:
+    return SimpleNamespace(audit_topic=Topic(), kernel=SimpleNamespace(log=SimpleNamespace(failed=None)))
+
+
+def test_one_whose_log_takes_writes_comes_first() -> None:
+    """A shard of which the database has lost something stays open here, and takes nothing more."""
+    nodes = {number: node() for number in (0, 1, 2)}
+    lines = AuditLines(nodes, lambda number: number < 2)
+    nodes[0].kernel.log.failed = OSError("the database has lost something of it")
+    lines.put(b"a", echo=False)
+    nodes[1].kernel.log.failed = OSError("it is away")
+    lines.put(b"b", echo=False)  # whoever is asked says how many it has dropped
+    assert [nodes[number].audit_topic.lines for number in nodes] == [[b"b"], [b"a"], []]
+
+
 def test_it_is_the_first_of_those_that_are_open_here_whichever_was_opened_first() -> None:
     """Those that are fast come first."""
-    nodes: dict[int, Any] = {number: SimpleNamespace(audit_topic=Topic()) for number in (0, 9, 3)}
+    nodes = {number: node() for number in (0, 9, 3)}
     owned = {3, 9}
     lines = AuditLines(nodes, owned.__contains__)
     lines.put(b"a", echo=False)

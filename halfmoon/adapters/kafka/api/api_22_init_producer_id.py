@@ -2,7 +2,8 @@
 
 Without a transactional id: a new producer id. It is told only when the block it comes from is durably reserved, so it
 is never handed out twice. A producer that names its present id and epoch (version 3+, KIP-360) gets a new id as well,
-as it does from Kafka.
+as it does from Kafka. Where none can be given now it is answered COORDINATOR_LOAD_IN_PROGRESS, as Kafka's
+ProducerIdManager does: at the codes by which a coordinator is looked for, Java's client would look for that of no id.
 
 With one: the id that belongs to it, with the next epoch, so that whoever had it before is fenced. What that one left
 open is aborted; Kafka answers CONCURRENT_TRANSACTIONS until it is, here it is done at once.
@@ -22,6 +23,7 @@ from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.transactions.service import TransactionService
 
 KNOWS_FENCING = 4
+_LOOK_AGAIN = (code(Fault.COORDINATOR_NOT_AVAILABLE), code(Fault.NOT_COORDINATOR))
 
 
 def handle(ctx: Context, request: Any) -> object:
@@ -29,7 +31,10 @@ def handle(ctx: Context, request: Any) -> object:
         return _refused(code(Fault.INVALID_REQUEST))
 
     def refused(error: Exception) -> object:
-        return _refused(transaction_code(error, knows_fencing=ctx.api_version >= KNOWS_FENCING))
+        error_code = transaction_code(error, knows_fencing=ctx.api_version >= KNOWS_FENCING)
+        if request.transactional_id is None and error_code in _LOOK_AGAIN:
+            error_code = code(Fault.COORDINATOR_LOAD_IN_PROGRESS)
+        return _refused(error_code)
 
     try:
         if request.transactional_id is None:
