@@ -42,8 +42,10 @@ class JoinedShares:
         node.services.add(self._shards)
 
     def remove(self, node: Node) -> None:
+        """A shard goes to another process: its partitions stand here no more."""
         if node.shares.delivery in self._deliveries:
             self._deliveries.remove(node.shares.delivery)
+            node.shares.delivery.send_away()
 
     def _gone(self, group: str, member: str) -> None:
         # Whoever cannot be reached now releases it when the connection ends, or its lock.

@@ -268,10 +268,10 @@ class Worker:
             node.kernel.appender.leaves = True
             node.groups.send_away()
             node.transactions.send_away()
+            self._shares.remove(node)
         if self._rocketmq is not None:
             await self._rocketmq.remove(number)
         if node is not None:
-            self._shares.remove(node)
             self._audit_lines.closing(node)
         await self.running.remove(number)
         await shards.close(number)

@@ -320,3 +320,9 @@ class ShareDelivery:
             self.parts.remove(part)
         for part in parts:
             self._hold.wake_partition(part)
+
+    def send_away(self) -> None:
+        """The shard goes to another process, and its partitions are not here any more: requests that wait for them look
+        anew, and are told so."""
+        for part in self.parts.all():
+            self._hold.wake_partition(part)

@@ -57,6 +57,9 @@ class Parts:
     def __bool__(self) -> bool:
         return bool(self._by_partition)
 
+    def all(self) -> list[Part]:
+        return [part for parts in self._by_group.values() for part in parts.values()]
+
     def of_group(self, group: str) -> list[Part]:
         return list(self._by_group.get(group, {}).values())
 

@@ -10,10 +10,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from halfmoon.adapters.kafka.protocol import CreateTopicsRequest, JoinGroupRequest, TxnOffsetCommitRequest
+from halfmoon.adapters.kafka.protocol import (
+    CreateTopicsRequest,
+    JoinGroupRequest,
+    ShareFetchRequest,
+    TxnOffsetCommitRequest,
+)
 from halfmoon.cluster.asking import Told
 from halfmoon.cluster.messages import ForgetShareGroups, JoinTransaction, Question, TransactionJoined
 from halfmoon.cluster.placement import coordinator_of
@@ -34,7 +40,7 @@ from tests.server.asking import COORDINATOR, CREATE, NOT_COORDINATOR, NOT_LEADER
 from tests.server.server_rig import played
 
 SHARDS = 4
-JOIN, INIT_PRODUCER, COMMIT_IN_TRANSACTION, DELETE_GROUPS, SHARE_HEARTBEAT = 11, 22, 28, 42, 76
+JOIN, INIT_PRODUCER, COMMIT_IN_TRANSACTION, DELETE_GROUPS, SHARE_HEARTBEAT, SHARE_FETCH = 11, 22, 28, 42, 76, 78
 
 
 class Two(Asking):
@@ -190,6 +196,34 @@ def test_who_waits_for_a_rebalance_is_sent_to_the_next_coordinator(run: Any) -> 
         await two.move(moving, 0, 1)
         async with asyncio.timeout(1):
             assert (await waiting).error_code == NOT_COORDINATOR
+
+    run(story)
+
+
+def test_who_waits_for_records_of_a_share_group_is_sent_to_the_next_process(run: Any) -> None:
+    """Those of other shards are waited for on the same connection: else the records at the next process would wait for
+    this member, or for others, as long as the request does."""
+
+    async def story(two: Two) -> None:
+        await two.create("t")
+        worker = two.workers[0]
+        topic, moving = _topic(two, "t"), list(worker.shards.nodes)[1]
+        shard_of = worker.shards.front.shard_of
+        (index,) = [index for index in range(SHARDS) if shard_of(topic, index) == moving]
+        fetched = ShareFetchRequest.FetchTopic
+        waiting = asyncio.ensure_future(two.ask(
+            0, SHARE_FETCH, 1, group_id="s", member_id="m" * 22, share_session_epoch=0, max_wait_ms=60_000, min_bytes=1,
+            max_bytes=1 << 20, max_records=10, batch_size=10, share_acquire_mode=0, is_renew_ack=False,
+            topics=[fetched(topic_id=UUID(bytes=topic.id), partitions=[fetched.FetchPartition(partition_index=index)])],
+            forgotten_topics_data=[],
+        ))  # fmt: skip
+        async with asyncio.timeout(5):
+            while not len(worker.shards.hold):
+                await asyncio.sleep(0.001)
+        await two.move(moving, 0, 1)
+        async with asyncio.timeout(1):
+            (answered,) = (await waiting).responses
+        assert [part.error_code for part in answered.partitions] == [NOT_LEADER]
 
     run(story)
 
