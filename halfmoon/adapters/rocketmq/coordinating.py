@@ -15,6 +15,7 @@ from halfmoon.adapters.rocketmq.progress import record_changed, with_offsets
 from halfmoon.adapters.rocketmq.request.req_202_get_topic_stats_info import last_ms
 from halfmoon.adapters.rocketmq.sending import place
 from halfmoon.adapters.rocketmq.shards import Place, QueueEnd, Stored
+from halfmoon.adapters.tcp.access import Rights
 from halfmoon.adapters.tcp.appending import append_late
 from halfmoon.adapters.tcp.steps import InThread, Soon, run_steps
 from halfmoon.core.append_types import Produced
@@ -22,6 +23,8 @@ from halfmoon.core.catalog.topics import Partition
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.groups.service import GroupService
 
+RightsOf = Callable[[str, str], Rights | None]
+"""(principal, host) → what this client of another shard may do; None: everything. Raises BrokerError."""
 Rows = Iterable[tuple[int, int, int]]
 """Topic number, partition, offset."""
 
@@ -29,12 +32,13 @@ Rows = Iterable[tuple[int, int, int]]
 class Coordinating:
     """Of one shard."""
 
-    def __init__(self, node: Node, in_thread: InThread, soon: Soon) -> None:
+    def __init__(self, node: Node, in_thread: InThread, soon: Soon, rights: RightsOf) -> None:
         self._node = node
         self._catalog = node.core.catalog
         self._groups = node.services.get(GroupService)
         self._in_thread = in_thread
         self._soon = soon
+        self._rights = rights
 
     @property
     def position(self) -> int:
@@ -111,9 +115,8 @@ class Coordinating:
     ) -> None:
         """Append a batch to a partition of this shard; told when it is durable. `sender`: as of shards.Messages. Raises
         BrokerError."""
-        partition = self._here(number, index)
-        core, access = self._node.core, self._node.access
-        rights = None if access is None or sender is None else access.rights(*sender)
+        rights = None if sender is None else self._rights(*sender)
+        partition, core = self._here(number, index), self._node.core
 
         def appended(produced: Produced) -> None:
             queue, offset, due_ms = place(partition, produced)

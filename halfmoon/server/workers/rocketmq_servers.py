@@ -23,6 +23,7 @@ from halfmoon.server.workers.tasks import in_thread
 if TYPE_CHECKING:
     import socket
 
+    from halfmoon.adapters.rocketmq.coordinating import RightsOf
     from halfmoon.adapters.tcp.access import Access
     from halfmoon.adapters.tcp.turns import Turns
     from halfmoon.cluster.asking import Answers, Asking
@@ -45,14 +46,16 @@ class RocketmqServers:
         access: Access | None,
         turns: Turns,
         given: dict[tuple[str, int], socket.socket],
+        rights: RightsOf,
     ) -> None:
-        """`asking`: the shards of all processes. `given`: as of Listener. Raises StartError."""
+        """`asking`: the shards of all processes. `given`: as of Listener. `rights`: of clients of other processes.
+        Raises StartError."""
         self._loop = loop = asyncio.get_running_loop()
         self._place = place = shards.place
         self._settings, self._listener, self._shards, self._plugins = settings, listener, shards, plugins
         self._asking, self._access, self._turns, self._given = asking, access, turns, given
         reads = partial(in_thread, shards.client_threads)
-        self._coordinating = partial(Coordinating, in_thread=reads, soon=loop.call_soon)
+        self._coordinating = partial(Coordinating, in_thread=reads, soon=loop.call_soon, rights=rights)
         self._brokers = RocketmqBrokers(shards.shared, listener.broker_name, place.rocketmq_addresses())
         deletions = Deletions(shards.front.administration, place.shards, asking)
         self._changes = CatalogChanges(driver, shards.changes, shards.front, deletions)

@@ -196,7 +196,7 @@ class Worker:
 
         self._rocketmq = servers = RocketmqServers(
             self.settings, listener, self.shards, self.plugins, self.driver, self.links, self.access, self.turns,
-            self._doors.listening,
+            self._doors.listening, self._rights,
         )  # fmt: skip
         for number in self.shards.nodes:
             self._inboxes[number].add(servers.answers(number))

@@ -167,7 +167,12 @@ class Rig(ShardRig):
         )  # fmt: skip
         server.round_time = RoundTime(self.loop.call_soon, lambda: 0.0)
         server.node.start(("127.0.0.1", BASE_PORT + number))
-        coordinating = Coordinating(server.node, lambda work, then: then(work(), None), self.loop.call_soon)
+
+        def rights(*who: str) -> Any:
+            access = server.node.access
+            return None if access is None else access.rights(*who)
+
+        coordinating = Coordinating(server.node, lambda work, then: then(work(), None), self.loop.call_soon, rights)
         self.asking.answers[number] = {
             **rocketmq_answers(node.kernel, coordinating, self.shared.epochs),
             **deletion_answers(node, lambda told: told(None)),

@@ -571,7 +571,8 @@ class TestAnswers:
 
     @pytest.fixture
     def coordinating(self, rig: Rig) -> Coordinating:
-        return Coordinating(rig.servers[2].node, lambda work, then: then(work(), None), rig.loop.call_soon)
+        node, soon = rig.servers[2].node, rig.loop.call_soon
+        return Coordinating(node, lambda work, then: then(work(), None), soon, lambda *_: None)
 
     def test_topics_and_partitions_that_are_not_known_yet(self, rig: Rig, coordinating: Coordinating) -> None:
         number = orders(rig).number

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from halfmoon.cluster.engine.pieces import Durability
-from halfmoon.cluster.messages import AskMessages
+from halfmoon.cluster.messages import AppendBatch, AskMessages
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.server.nodes import catalog_watch
 from halfmoon.server.workers import catalog_news
@@ -34,8 +34,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def play(story: Callable[[World], Awaitable[None]], **more: Any) -> None:
         async def run() -> None:
             async with stopped(World(tmp_path, [Durability.FAST])) as world:
-                kafka, http = free_ports(2)
-                listeners = {"kafka": {"bind": f"127.0.0.1:{kafka}"}, "http": {"bind": f"127.0.0.1:{http}"}}
+                kafka, http, rocketmq, names = (f"127.0.0.1:{port}" for port in free_ports(4))
+                listeners = {
+                    "kafka": {"bind": kafka}, "http": {"bind": http}, "rocketmq": {"bind": rocketmq, "namesrv": names}
+                }  # fmt: skip
                 await world.start(1, listeners=listeners, security=EVERYBODY)
                 await world.shared_out()
                 await story(world)
@@ -84,25 +86,28 @@ async def get(world: World, path: str) -> tuple[int, bytes]:
         writer.close()
 
 
+ASKED = {
+    AskMessages(b'{"type":"none"}', "User:a", "127.0.0.1"): Fault.INVALID_REQUEST,
+    AppendBatch(1_000, 0, b"", "User:a", "127.0.0.1"): Fault.COORDINATOR_LOAD_IN_PROGRESS,
+}
+"""What others ask on behalf of their clients, and what they are told otherwise."""
+
+
 def test_what_is_monitored_and_what_other_nodes_ask_is_not_told_either(run: Any) -> None:
-    def found(world: World) -> object:
+    def found(world: World) -> list[Fault]:
         answers: list[object] = []
         inbox = world.nodes[1].worker._inboxes[0]
-        inbox.answer(AskMessages(b'{"type":"none"}', "User:a", "127.0.0.1"), answers.append)
-        (answer,) = answers
-        return answer
+        for question in ASKED:
+            inbox.answer(question, answers.append)
+        return [answer.fault for answer in answers if isinstance(answer, BrokerError)]
 
     async def story(world: World) -> None:
         assert (await get(world, "/metrics"))[0] == 200
-        answer = found(world)
-        assert isinstance(answer, BrokerError)
-        assert answer.fault is Fault.INVALID_REQUEST
+        assert found(world) == list(ASKED.values())
         world.nodes[1].worker.news.stop()
         await world.until(lambda: world.nodes[1].worker.is_stale())
         assert (await get(world, "/metrics"))[0] == 403
         assert await get(world, "/healthz") == (503, b"unhealthy\n")
-        answer = found(world)
-        assert isinstance(answer, BrokerError)
-        assert answer.fault is Fault.NOT_LEADER_OR_FOLLOWER
+        assert found(world) == [Fault.NOT_LEADER_OR_FOLLOWER] * 2
 
     run(story)
