@@ -17,6 +17,7 @@ class AuditLines:
         self._nodes = nodes
         self._owns = owns
         self._lost = 0
+        self._closing: list[Node] = []
 
     def put(self, line: bytes, *, echo: bool) -> None:
         nodes = self._nodes
@@ -30,10 +31,17 @@ class AuditLines:
             nodes[number].audit_topic.put(line, echo=echo)
 
     def closing(self, node: Node) -> None:
-        """A shard goes: what it has dropped counts on."""
+        """A shard goes. It writes its lines when it is closed, or drops them."""
+        if node not in self._closing:
+            self._closing.append(node)
+
+    def closed(self, node: Node) -> None:
+        """It has gone: what it has dropped counts on."""
+        self._closing.remove(node)
         self._lost += node.audit_topic.dropped
 
     @property
     def dropped(self) -> int:
         """Lines, since the start."""
-        return self._lost + sum(node.audit_topic.dropped for node in self._nodes.values())
+        found = [*self._closing, *(node for node in self._nodes.values() if node not in self._closing)]
+        return self._lost + sum(node.audit_topic.dropped for node in found)

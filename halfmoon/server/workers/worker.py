@@ -275,6 +275,8 @@ class Worker:
             self._audit_lines.closing(node)
         await self.running.remove(number)
         await shards.close(number)
+        if node is not None:
+            self._audit_lines.closed(node)
 
     def _answering_services(self) -> Services:
         """What requests are answered with that are about no shard."""

@@ -45,3 +45,18 @@ def test_it_is_the_first_of_those_that_are_open_here_whichever_was_opened_first(
     lines.put(b"c", echo=False)
     lines.put(b"d", echo=True)
     assert lines.dropped == 1
+
+
+def test_what_a_shard_drops_while_it_is_closed_counts() -> None:
+    """Its log is lost, and it still had lines. They are counted once at each moment."""
+    nodes = {number: node() for number in (0, 1)}
+    lines = AuditLines(nodes, lambda number: True)
+    leaves = nodes[1]
+    nodes[0].audit_topic.dropped, leaves.audit_topic.dropped = 2, 3
+    lines.closing(leaves)
+    assert lines.dropped == 5
+    del nodes[1]
+    assert lines.dropped == 5
+    leaves.audit_topic.dropped += 4
+    lines.closed(leaves)
+    assert lines.dropped == 9

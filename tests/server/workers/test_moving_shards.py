@@ -375,6 +375,21 @@ def test_who_waits_for_other_shards_while_the_group_s_is_closed_is_sent_to_the_n
     run(story)
 
 
+def test_audit_lines_that_a_lost_shard_drops_are_counted(run: Any) -> None:
+    """They were to be written when it was closed."""
+
+    async def story(two: Two) -> None:
+        worker = two.workers[0]
+        moving = list(worker.shards.nodes)[1]
+        node = worker.shards.nodes[moving]
+        node.kernel.log.failed = LeaseLostError("another process has it")
+        node.audit_topic.put(b"a line", echo=False)
+        await two.close(moving, 0, 1)
+        assert worker._audit_lines.dropped == 1
+
+    run(story)
+
+
 def test_groups_and_scheduled_messages_move_along(run: Any) -> None:
     async def story(two: Two) -> None:
         await two.create("t")
