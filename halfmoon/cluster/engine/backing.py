@@ -16,7 +16,7 @@ from halfmoon.cluster.engine.database import Contents, DatabaseUnavailableError,
 from halfmoon.cluster.engine.objects import ObjectMissingError, ObjectStore, StoreUnavailableError
 from halfmoon.cluster.engine.piece_list import PieceList
 from halfmoon.cluster.engine.pieces import IN_DATABASE, Head, Piece, check_whole
-from halfmoon.cluster.engine.trying import FIRST_PAUSE_S, TRIES, put_once, try_again
+from halfmoon.cluster.engine.trying import put_once, try_again
 from halfmoon.core.crc import crc32c
 from halfmoon.errors import LeaseLostError
 
@@ -246,23 +246,13 @@ class Backing:
 
         async def put_all() -> bool:
             await asyncio.gather(*map(put, files))
-            return await self._noted(files)
+            # That they are seen after a call that failed says nothing: the standby may lack them. Noting them again is
+            # a commit behind that one, and changes nothing more.
+            return await try_again(lambda: self._database.put_files(self.shard, self.epoch, files))
 
         if not self.write(put_all):
             raise LeaseLostError(f"shard {self.shard} has another epoch than {self.epoch}")
         self.files.update({file.path: file for file in files})
-
-    async def _noted(self, files: Sequence[SideFile]) -> bool:
-        pause_s = FIRST_PAUSE_S
-        for _ in range(TRIES):
-            try:
-                return await self._database.put_files(self.shard, self.epoch, files)
-            except DatabaseUnavailableError:
-                await asyncio.sleep(pause_s)
-                pause_s *= 2
-                if set(files) <= set((await try_again(lambda: self._database.contents(self.shard))).files):
-                    return True
-        raise DatabaseUnavailableError(f"{', '.join(file.path for file in files)} could not be noted")
 
     def remove_files(self, paths: Sequence[str]) -> None:
         """Raises OSError; LeaseLostError."""

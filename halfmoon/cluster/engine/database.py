@@ -140,8 +140,8 @@ class LogContents(Protocol):
         ...
 
     async def put_files(self, shard: int, epoch: int, files: Sequence[SideFile]) -> bool:
-        """Put each in the place of the one of its path; all or none. False: the epoch is another one. Raises
-        CondemnedError."""
+        """Put each in the place of the one of its path; all or none. It may be called again with the same. False: the
+        epoch is another one. Raises CondemnedError."""
         ...
 
     async def remove_files(self, shard: int, epoch: int, paths: Sequence[str]) -> bool: ...

@@ -14,12 +14,13 @@ import pytest
 from halfmoon.cluster.engine import committing, footer
 from halfmoon.cluster.engine.backing import Backing
 from halfmoon.cluster.engine.committing import ObjectCommitter, RowCommitter, Taken
-from halfmoon.cluster.engine.database import Commit, CondemnedError, Contents, DatabaseUnavailableError
+from halfmoon.cluster.engine.database import Commit, CondemnedError, Contents
 from halfmoon.cluster.engine.objects import ObjectExistsError
 from halfmoon.cluster.engine.pieces import IN_DATABASE, BrokenLogError, Durability, Head, Piece, check_whole
 from halfmoon.core.crc import crc32c
 from halfmoon.errors import LeaseLostError
 from tests.cluster.engine.doubles import MemoryDatabase, MemoryStore, unsure_database, unsure_store
+from tests.cluster.engine.standby import WithStandby
 from tests.torture.loop import VirtualLoop
 
 T = TypeVar("T")
@@ -272,28 +273,6 @@ def test_a_database_that_has_lost_commits_stops_the_shard(kind: Durability) -> N
         logs[0].acknowledged.clear()
 
     run(1, play, kind)
-
-
-class WithStandby(MemoryDatabase):
-    """Its standby does not answer while it is `stuck`: who commits is not answered, and stops to wait; then all see the
-    commit at the primary."""
-
-    stuck = False
-
-    async def commit_rows(self, *given: Any) -> set[int]:
-        return await self._replicated(await super().commit_rows(*given))
-
-    async def commit_object(self, *given: Any) -> set[int]:
-        return await self._replicated(await super().commit_object(*given))
-
-    async def certain_heads(self, shards: Sequence[int]) -> Sequence[Head]:
-        return await self._replicated(await super().certain_heads(shards))
-
-    async def _replicated(self, found: T) -> T:
-        if self.stuck:
-            await asyncio.sleep(3)
-            raise DatabaseUnavailableError("TimeoutError")
-        return found
 
 
 @pytest.mark.parametrize("kind", list(Durability))
