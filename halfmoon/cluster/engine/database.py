@@ -132,7 +132,12 @@ class LogContents(Protocol):
     ) -> bool:
         """Put other pieces in the place of these, which stand for the same positions, if all of them are there and the
         shard has this epoch. `objects`: (key, size) of those that the new ones are in, which may be known already.
-        False: nothing has changed, by this call. Raises CondemnedError."""
+        True: that is so for certain; it may have been an earlier call that did it. False: nothing has changed. Raises
+        CondemnedError."""
+        ...
+
+    async def certain_pieces(self, shard: int, epoch: int) -> Sequence[Piece] | None:
+        """All there are, in order, by a commit that changes nothing. None: the epoch is another one."""
         ...
 
     async def drop(self, shard: int, epoch: int, before: int) -> bool:

@@ -16,7 +16,7 @@ log. What is merged for good is not looked at again (PieceList.merged_to).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from halfmoon.cluster.engine import objects
@@ -57,27 +57,29 @@ def has_many_rows(pieces: PieceList) -> bool:
     return len(pieces.rows) >= ROW_COUNT or pieces.row_bytes >= ROW_BYTES
 
 
-def row_runs(pieces: PieceList) -> Iterator[Run]:
-    """All rows there are."""
-    return _runs(pieces.rows.values())
+def row_runs(pieces: PieceList, left_out: Container[int] = ()) -> Iterator[Run]:
+    """All rows there are, but for runs that begin at one of `left_out`."""
+    return (run for run in _runs(pieces.rows.values()) if run.start not in left_out)
 
 
-def small_runs(pieces: PieceList) -> list[Run]:
+def small_runs(pieces: PieceList, left_out: Container[int] = ()) -> list[Run]:
     """Small pieces in objects, where there are enough of them; none else."""
     looked_at = pieces.behind(pieces.merged_to, LOOKED_AT)
-    found = [run for run in _runs(filter(_is_small, looked_at)) if len(run.old) > 1]
+    runs = _runs(filter(_is_small, looked_at))
+    found = [run for run in runs if len(run.old) > 1 and run.start not in left_out]
     return found if sum(len(run.old) for run in found) >= SMALL_COUNT else []
 
 
-def full_run(pieces: PieceList, active: int) -> Run | None:
-    """The oldest, of a log that is written to in the segment that begins at `active`."""
+def full_run(pieces: PieceList, active: int, left_out: Container[int] = ()) -> Run | None:
+    """The oldest that is not left out, of a log that is written to in the segment that begins at `active`."""
     looked_at = pieces.behind(pieces.merged_to, LOOKED_AT)
     low, for_good = 0, True
     while low < len(looked_at):
         high, is_full = _reach(looked_at, low, active)
-        if is_full and high - low > 1:
+        is_run = is_full and high - low > 1
+        if is_run and looked_at[low].start not in left_out:
             return Run(tuple(looked_at[low:high]))
-        for_good = for_good and is_full
+        for_good = for_good and is_full and not is_run
         if for_good:
             pieces.merged_to = looked_at[high - 1].end
         low = high

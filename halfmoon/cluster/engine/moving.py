@@ -2,6 +2,9 @@
 
 The owner does that, from its cache. First the object is stored, then the pieces are exchanged in one transaction, which
 the shard's epoch guards: a node that has lost the shard changes nothing, and its object is a leftover.
+
+A call whose outcome is unknown is made again, until one answers. Where the database refuses an exchange, its list and
+that of here are compared, and the run is left alone for a while: it would be stored again, and refused again.
 """
 
 from __future__ import annotations
@@ -9,22 +12,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from halfmoon.cluster.engine import footer, merging, naming
 from halfmoon.cluster.engine.database import Commit, CondemnedError, DatabaseUnavailableError, LogContents
-from halfmoon.cluster.engine.insisting import insist, store_object
+from halfmoon.cluster.engine.insisting import Pauses, insist, store_object
 from halfmoon.cluster.engine.merging import Run
 from halfmoon.cluster.engine.objects import MOST_BYTES, ObjectStore
 from halfmoon.cluster.engine.piece_list import PieceList
-from halfmoon.cluster.engine.pieces import Piece
+from halfmoon.cluster.engine.pieces import BrokenLogError, Piece
 from halfmoon.core.crc import crc32c
 
 log: Final = logging.getLogger("halfmoon.cluster")
 
 OBJECT_BYTES = MOST_BYTES
 """Of shards together, at most about."""
+LEFT_OUT_S: Final = 60.0
+"""So long nothing is done with a run that was refused."""
 
 
 class Owned(Protocol):
@@ -71,10 +76,13 @@ class Mover:
         """What is looked for, in turn: under load there are always rows."""
         self._last: dict[_Kind, int] = {}
         """The shard that such a thing was found in last: the next ones come first."""
+        self._left_out: dict[tuple[int, int], dict[int, float]] = {}
+        """(shard, epoch) → where runs begin that were refused, and until when they are left alone."""
         self.moved_bytes = 0
 
     async def turn(self, shards: Sequence[Owned]) -> bool:
         """Do one thing of one kind, if anything is to be done; whether something was done."""
+        self._forget_left_out()
         for _ in range(len(self._kinds)):
             choose = self._kinds[0]
             self._kinds.rotate(-1)
@@ -108,17 +116,18 @@ class Mover:
 
     def _full(self, shards: Sequence[Owned]) -> list[_Part]:
         for owned in shards:
-            run = merging.full_run(owned.pieces, owned.active_segment())
+            run = merging.full_run(owned.pieces, owned.active_segment(), self._left_out_of(owned))
             if run is not None:
                 return [_Part(owned, run)]
         return []
 
-    @staticmethod
-    def _within(shards: Sequence[Owned], runs: Callable[[PieceList], Iterable[Run]]) -> list[_Part]:
+    def _within(
+        self, shards: Sequence[Owned], runs: Callable[[PieceList, Container[int]], Iterable[Run]]
+    ) -> list[_Part]:
         parts: list[_Part] = []
         size = count = 0
         for owned in shards:
-            for run in runs(owned.pieces):
+            for run in runs(owned.pieces, self._left_out_of(owned)):
                 size += run.end - run.start
                 count += len(run.old)
                 if parts and (size > OBJECT_BYTES or count > merging.MOST_PIECES):
@@ -137,31 +146,73 @@ class Mover:
         await store_object(self._store, key, data)
         moved = False
         for (part, _), commit in zip(read, placed, strict=True):
-            if await self._exchange(part, commit.pieces, (key, len(data))):
-                part.owned.pieces.replace(part.run.old, commit.pieces)
+            if await self._is_exchanged(part, commit.pieces, (key, len(data))):
                 self.moved_bytes += part.run.end - part.run.start
                 moved = True
         return moved
 
-    async def _exchange(self, part: _Part, new: Sequence[Piece], stored: tuple[str, int]) -> bool:
-        """Whether the new pieces are in the log; also where nobody was told so."""
+    async def _is_exchanged(self, part: _Part, new: Sequence[Piece], stored: tuple[str, int]) -> bool:
+        """In the database, and in the list of here."""
         owned, run = part
-        while True:
-            refused = False
+        if await self._exchange(part, new, stored):
             try:
-                if await self._database.replace(owned.shard, owned.epoch, run.old, new, [stored]):
-                    return True
-                refused = True  # or done by a try that was given up
+                owned.pieces.replace(run.old, new)
+                return True
+            except BrokenLogError as error:
+                log.error("event=pieces_differ shard=%d error=%s", owned.shard, error)
+        await self._compare(part)
+        return False
+
+    async def _exchange(self, part: _Part, new: Sequence[Piece], stored: tuple[str, int]) -> bool:
+        """Whether the database has the new pieces, for certain."""
+        owned, run = part
+        pauses = Pauses()
+        while True:
+            try:
+                return await self._database.replace(owned.shard, owned.epoch, run.old, new, [stored])
+            except DatabaseUnavailableError as error:
+                await pauses.wait("exchange", error)
             except CondemnedError:
                 log.warning("event=object_condemned key=%s", stored[0])
-                refused = True
-            except DatabaseUnavailableError as error:
-                log.info("event=exchange_unknown shard=%d error=%s", owned.shard, error)
-            head, pieces, _ = await insist("contents_read", lambda: self._database.contents(owned.shard))
-            if head.epoch == owned.epoch and new[0] in pieces:
-                return True
-            if refused or head.epoch != owned.epoch:
                 return False
+            except Exception:
+                log.exception("event=exchange_failed shard=%d", owned.shard)
+                return False
+
+    async def _compare(self, part: _Part) -> None:
+        """An exchange was refused: the list becomes what the database has, as after a failover that has lost an
+        exchange. If that has not changed anything, the run is left out."""
+        owned, run = part
+        found = await insist("pieces_read", lambda: self._database.certain_pieces(owned.shard, owned.epoch))
+        if found:  # else another node has the shard, or will have
+            owned.pieces.drop(found[0].start)  # by the owner, who is just about to be told
+            try:
+                if owned.pieces.correct(found):
+                    log.warning("event=pieces_corrected shard=%d", owned.shard)
+            except BrokenLogError as error:
+                log.error("event=pieces_differ shard=%d error=%s", owned.shard, error)
+        if tuple(owned.pieces.between(run.start, run.end)) == run.old:
+            log.warning("event=not_exchanged shard=%d start=%d again_s=%g", owned.shard, run.start, LEFT_OUT_S)
+            self._leave_out(part)
+
+    # -- what is left out ------------------------------------------------------------------------------------------
+
+    def _leave_out(self, part: _Part) -> None:
+        owned, run = part
+        until_s = asyncio.get_running_loop().time() + LEFT_OUT_S
+        self._left_out.setdefault((owned.shard, owned.epoch), {})[run.start] = until_s
+
+    def _left_out_of(self, owned: Owned) -> Container[int]:
+        return self._left_out.get((owned.shard, owned.epoch), ())
+
+    def _forget_left_out(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        for shard, starts in list(self._left_out.items()):
+            left = {start: until_s for start, until_s in starts.items() if until_s > now_s}
+            if left:
+                self._left_out[shard] = left
+            else:
+                del self._left_out[shard]
 
 
 def _read(part: _Part) -> bytes | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from halfmoon.cluster.engine.pieces import IN_DATABASE, BrokenLogError, Piece
 
@@ -53,6 +54,30 @@ class PieceList:
             [*pieces[:low], *new, *pieces[high:]],
         )
         self._forget_rows(old)
+
+    def correct(self, found: Sequence[Piece]) -> bool:
+        """`found`: all that the database had a moment ago. Where that is something else, the list becomes so; what was
+        added or dropped meanwhile, there or here, stays. Whether anything was something else. Raises BrokenLogError
+        where that cannot be a part of this log."""
+        starts, pieces = self._pieces
+        if not pieces or not found:
+            return False
+        start, end = max(pieces[0].start, found[0].start), min(pieces[-1].end, found[-1].end)
+        low, high = bisect_left(starts, start), bisect_left(starts, end)
+        ours, theirs = pieces[low:high], [piece for piece in found if start <= piece.start < end]
+        for part in (ours, theirs):
+            if not part or (part[0].start, part[-1].end) != (start, end):
+                raise BrokenLogError(f"no piece of one of the two lists begins at {start}, or ends at {end}")
+        if any(one.end != other.start for one, other in pairwise(theirs)):
+            raise BrokenLogError(f"the pieces from {start} to {end} do not follow each other")
+        if ours == theirs:
+            return False
+        pieces = [*pieces[:low], *theirs, *pieces[high:]]
+        self._pieces = [piece.start for piece in pieces], pieces
+        self.rows = {piece.start: piece for piece in pieces if piece.key == IN_DATABASE}
+        self.row_bytes = sum(row.size for row in self.rows.values())
+        self.merged_to = 0
+        return True
 
     def drop(self, before: int) -> None:
         """Those that end at or before this position."""

@@ -55,7 +55,8 @@ where shard = $1 and start_position < $3 and end_position > $2 order by 1"""
 
 HOLD: Final = "select from shard where shard = $1 and epoch = $2 for no key update"
 """Two who change what the log of a shard consists of wait for each other: one that removes what another one has just
-put in its place would not see that."""
+put in its place would not see that. It writes to the log of the server: a transaction with nothing but this waits for a
+synchronous standby, as CERTAIN_HEADS does."""
 LOCK_OBJECTS: Final = "select from object where key = any($1::text[]) order by key for update"
 """Two who remove the last two pieces of an object wait for each other: one of them sees that none is left."""
 
@@ -69,6 +70,9 @@ ADD_OBJECT: Final = "insert into object (key, size) values ($1, $2) on conflict 
 IS_ALIVE: Final = "select from object where key = $1 and dead is null for share"
 """Asked right after it was added: somebody may have condemned it."""
 ADD_PIECE: Final = "insert into piece values ($1, $2, $3, $4, $5, $6, $7)"
+ARE_THERE: Final = """
+select count(*) from piece join unnest($2::bigint[], $3::bigint[], $4::text[]) as w(start, stop, key)
+on start_position = w.start and end_position = w.stop and piece.key = w.key where piece.shard = $1"""
 KEYS_BEFORE: Final = "select distinct key from piece where shard = $1 and end_position <= $2"
 DROP_PIECES: Final = "delete from piece where shard = $1 and end_position <= $2"
 DROP_ROWS: Final = "delete from wal where shard = $1 and end_position <= $2"

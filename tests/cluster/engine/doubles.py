@@ -144,8 +144,10 @@ class MemoryDatabase:
         self, shard: int, epoch: int, old: Sequence[Piece], new: Sequence[Piece], objects: Sequence[tuple[str, int]]
     ) -> bool:
         found = self.shards[shard]
-        if found.head.epoch != epoch or any(found.pieces.get(piece.start) != piece for piece in old):
+        if found.head.epoch != epoch:
             return False
+        if any(found.pieces.get(piece.start) != piece for piece in old):
+            return all(found.pieces.get(piece.start) == piece for piece in new)
         for key, size in objects:
             self._known_object(key, size)
         for piece in old:
@@ -154,6 +156,10 @@ class MemoryDatabase:
         found.pieces.update((piece.start, piece) for piece in new)
         self._mark_dead(piece.key for piece in old)
         return True
+
+    async def certain_pieces(self, shard: int, epoch: int) -> Sequence[Piece] | None:
+        head, pieces, _ = await self.contents(shard)
+        return pieces if head.epoch == epoch else None
 
     async def drop(self, shard: int, epoch: int, before: int) -> bool:
         found = self.shards[shard]

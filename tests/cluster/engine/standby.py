@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
-from halfmoon.cluster.engine.pieces import Durability, Head
+from halfmoon.cluster.engine.pieces import Durability, Head, Piece
 from tests.cluster.engine.doubles import MemoryDatabase
 
 T = TypeVar("T")
@@ -55,6 +55,9 @@ class WithStandby(MemoryDatabase):
 
     async def replace(self, *given: Any) -> bool:
         return await self._replicated(await super().replace(*given))
+
+    async def certain_pieces(self, *given: Any) -> Sequence[Piece] | None:
+        return await self._replicated(await super().certain_pieces(*given))
 
     async def drop(self, *given: Any) -> bool:
         return await self._replicated(await super().drop(*given))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
-from halfmoon.cluster.engine.database import Commit, CondemnedError, LogDatabase, SideFile
+from halfmoon.cluster.engine.database import Commit, CondemnedError, DatabaseUnavailableError, LogDatabase, SideFile
 from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability, Piece, check_whole
 from halfmoon.errors import LeaseLostError
 from tests.cluster.engine.doubles import MemoryDatabase
@@ -153,9 +153,18 @@ def test_rows_become_pieces_of_an_object(run: Any) -> None:
         assert list(pieces) == [new, one.pieces[2]]
         assert [piece for piece, _ in await database.frames(0, 0, 100)] == [one.pieces[2]]
         # What is not there any more is not replaced again, and half of it neither.
-        assert not await database.replace(0, 1, old, [new], [("g/2", 99)])
-        assert not await database.replace(0, 1, [new, one.pieces[1]], [new], [("g/2", 99)])
+        other = new._replace(key="g/2")
+        assert not await database.replace(0, 1, old, [other], [("g/2", 99)])
+        assert not await database.replace(0, 1, [new, one.pieces[1]], [other], [("g/2", 99)])
+        assert await database.known(["g/2"]) == set()
         assert list((await database.contents(0)).pieces) == [new, one.pieces[2]]
+        # Whoever was not told the outcome says it again.
+        assert await database.replace(0, 1, old, [new], [("g/1", 99)])
+        assert not await database.replace(0, 2, old, [new], [("g/1", 99)])
+        assert not await database.replace(0, 1, old, [new, other], [("g/1", 99)])
+        assert list((await database.contents(0)).pieces) == [new, one.pieces[2]]
+        assert await database.certain_pieces(0, 1) == [new, one.pieces[2]]
+        assert await database.certain_pieces(0, 2) is None
 
     run(play)
 
@@ -222,6 +231,64 @@ def test_who_drops_pieces_sees_those_that_are_just_being_exchanged() -> None:
             await logs.close()
 
     asyncio.run(run())
+
+
+def test_what_is_certain_waits_for_a_synchronous_standby(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is true of calls that only look, too; and of those that are made again."""
+    from halfmoon.cluster.postgres import connecting, logs, schema
+
+    server = postgres()
+    for module in (connecting, logs):
+        monkeypatch.setattr(module, "CALL_S", 0.5)
+
+    async def set_standby(access: connecting.Access, name: str) -> None:
+        asking = await access.connect()
+        try:
+            await asking.execute(f"alter system set synchronous_standby_names = '{name}'")
+            await asking.execute("select pg_reload_conf()")
+            async with asyncio.timeout(10):
+                while await asking.fetchval("show synchronous_standby_names") != name:
+                    await asyncio.sleep(0.01)
+        finally:
+            await asking.close()
+
+    async def run() -> None:
+        access = connecting.Access(await server.new_database())
+        await schema.create(access, "a-cluster", 3, 3)
+        database = await logs.PostgresLogs.open(access)
+        file, new = SideFile("a", "f/1", 3, 5), Piece(0, 10, 3, 0, "g/1", 0)
+        try:
+            await owner(database, 0, 1, 2)
+            rows_of = {shard: rows(shard, 1, 0, 10) for shard in range(3)}
+            for commit, frames in rows_of.values():
+                await database.commit_rows([commit], [frames])
+            old = rows_of[0][0].pieces
+            calls: list[Callable[[], Awaitable[Any]]] = [
+                lambda: database.replace(0, 1, old, [new], [("g/1", 10)]),
+                lambda: database.put_files(1, 1, [file]),
+            ]
+            await set_standby(access, "somebody")
+            for _ in range(2):
+                assert [type(each) for each in await all_of(calls)] == [DatabaseUnavailableError] * 2
+                assert (await database.contents(0)).pieces == [new], "all see it"
+                assert (await database.contents(1)).files == [file]
+            looks: list[Callable[[], Awaitable[Any]]] = [
+                lambda: database.certain_pieces(0, 1),
+                lambda: database.certain_heads([1]),
+            ]
+            assert [type(each) for each in await all_of(looks)] == [DatabaseUnavailableError] * 2
+            await set_standby(access, "")
+            assert await all_of(calls) == [True, True]
+            assert (await all_of(looks))[0] == [new]
+        finally:
+            await set_standby(access, "")
+            await database.close()
+
+    asyncio.run(run())
+
+
+async def all_of(calls: Sequence[Callable[[], Awaitable[Any]]]) -> list[Any]:
+    return await asyncio.gather(*(call() for call in calls), return_exceptions=True)
 
 
 def test_dropped_rows_are_gone(run: Any) -> None:

@@ -142,6 +142,42 @@ def test_other_pieces_than_those_that_are_there_are_not_replaced() -> None:
         assert list(pieces) == before
 
 
+def test_a_list_becomes_what_the_database_has() -> None:
+    """What was added or dropped in one of the two only, since the other was read, is not touched."""
+    rows = pieces_of((0, [10] * 6), key=IN_DATABASE)
+    one, whole = Piece(20, 40, 0, 0, "g"), Piece(0, 60, 0, 0, "g")
+    for here, there, wanted in (
+        (rows, rows, None),
+        ([*rows[:2], one, *rows[4:]], rows, rows),
+        (rows, [*rows[:2], one, *rows[4:]], [*rows[:2], one, *rows[4:]]),
+        ([*rows[:2], one, rows[4]], rows, rows[:5]),  # a commit of which nobody here was told yet
+        ([*rows[:2], one, *rows[4:]], rows[:5], rows),  # one that came later
+        ([*rows[:2], one, *rows[4:]], rows[2:], rows),  # dropped there, and soon here
+        ([one, *rows[4:]], rows, rows[2:]),
+        (rows, rows[1:5], None),
+        (rows, [], None),
+        ([], rows, None),
+    ):
+        pieces = PieceList(here)
+        pieces.merged_to = 50
+        assert pieces.correct(there) == (wanted is not None)
+        assert list(pieces) == (here if wanted is None else wanted)
+        if wanted is not None:
+            same = PieceList(wanted)
+            assert (pieces.rows, pieces.row_bytes, pieces.merged_to) == (same.rows, same.row_bytes, 0)
+            assert pieces.between(21, 22) == same.between(21, 22)
+    for other in (
+        [rows[0], *rows[2:]],
+        [whole],
+        rows[:2] + rows[3:],
+        [piece._replace(end=piece.end + 1) for piece in rows],
+    ):
+        pieces = PieceList([*rows[:4], rows[4]])
+        with pytest.raises(BrokenLogError):
+            pieces.correct(other)
+        assert list(pieces) == rows[:5]
+
+
 class Looking(PieceList):
     """Counts the pieces that it hands out."""
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import itertools
 import random
+from typing import Any
 
 import pytest
 
 from halfmoon.cluster.engine import merging, moving
-from halfmoon.cluster.engine.database import Commit
-from halfmoon.cluster.engine.moving import Mover
+from halfmoon.cluster.engine.database import Commit, DatabaseUnavailableError
+from halfmoon.cluster.engine.moving import LEFT_OUT_S, Mover
 from halfmoon.cluster.engine.piece_list import PieceList
 from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability, Piece
 from halfmoon.core.crc import crc32c
+from halfmoon.server.nodes.engine import MOVE_S
 from tests.cluster.engine.doubles import MemoryDatabase, MemoryStore, unsure_database, unsure_store
+from tests.cluster.engine.standby import WithStandby
 from tests.cluster.engine.test_committing import stored
 from tests.cluster.engine.virtual import play
 
@@ -49,11 +53,19 @@ class Shard:
         return Commit(self.shard, self.epoch, tuple(pieces)), frames
 
 
+class CountingStore(MemoryStore):
+    puts = 0
+
+    async def put(self, key: str, data: bytes) -> None:
+        self.puts += 1
+        await super().put(key, data)
+
+
 class World:
-    def __init__(self, seed: int, kinds: list[Durability]) -> None:
+    def __init__(self, seed: int, kinds: list[Durability], database: MemoryDatabase | None = None) -> None:
         self.dice = random.Random(seed)
-        self.database = MemoryDatabase(kinds)
-        self.store = MemoryStore()
+        self.database = database or MemoryDatabase(kinds)
+        self.store = CountingStore()
         self.unsure_database = unsure_database(self.database, self.dice)
         self.unsure_store = unsure_store(self.store, self.dice)
         self.keys = itertools.count()
@@ -78,6 +90,14 @@ class World:
             assert await self.database.commit_object(key, size, [commit])
         shard.data += b"".join(frames)
         shard.pieces.add(commit.pieces)
+
+    async def move_for(self, mover: Mover, seconds: float) -> None:
+        """As an engine does it."""
+        end_s = asyncio.get_running_loop().time() + seconds
+        while asyncio.get_running_loop().time() < end_s:
+            while await mover.turn(self.shards):
+                pass
+            await asyncio.sleep(MOVE_S)
 
     def mover(self) -> Mover:
         return Mover(self.unsure_database, self.unsure_store, 1, lambda what: f"{what}/{next(self.keys)}", ROW_AGE_S)
@@ -288,3 +308,171 @@ def test_a_shard_whose_pieces_the_database_does_not_have_does_not_keep_the_mover
         assert not await mover.turn(world.shards)
 
     play(run())
+
+
+@pytest.mark.parametrize("takes_over", [True, False])
+def test_an_exchange_that_the_standby_lacks_is_not_believed(takes_over: bool) -> None:
+    """The list would name an object that the database does not know, and that is deleted after a while."""
+
+    async def run() -> None:
+        database = WithStandby([Durability.FAST])
+        world = World(1, [Durability.FAST], database)
+        await world.take()
+        (shard,) = world.shards
+        for _ in range(30):
+            await world.write(shard, 50)
+        database.stuck = True
+        moving = asyncio.ensure_future(world.mover().turn(world.shards))
+        while database.given_up < 3:
+            await asyncio.sleep(1)
+        assert [piece.key for piece in (await database.contents(0)).pieces] == ["g/0"], "all see it"
+        assert len(shard.pieces) == 30
+        if takes_over:
+            database.fail_over()
+            assert len((await database.contents(0)).pieces) == 30
+        database.stuck = False
+        assert await moving
+        assert [piece.key for piece in shard.pieces] == ["g/0"]
+        await world.check()
+        assert world.objects_alive() == {"g/0"}
+        assert world.store.puts == 1
+
+    play(run())
+
+
+def test_a_list_is_corrected_where_the_database_has_lost_an_exchange() -> None:
+    """As after a failover to a standby that is not synchronous."""
+
+    async def run() -> None:
+        world = World(1, [Durability.FAST])
+        await world.take()
+        (shard,) = world.shards
+        for _ in range(30):
+            await world.write(shard, 50)
+        before = copy.deepcopy((world.database.shards, world.database.objects))
+        mover = world.mover()
+        assert await mover.turn(world.shards)
+        assert len(shard.pieces) == 1
+        world.database.shards, world.database.objects = before
+        for _ in range(9):
+            await world.write(shard, 500)  # the segment with the exchange is sealed
+        await world.move_for(mover, 2 * ROW_AGE_S)
+        await world.check()
+        assert [(piece.start, piece.end) for piece in shard.pieces] == [(0, SEGMENT), (SEGMENT, 6_000)]
+        assert world.objects_alive() == {piece.key for piece in shard.pieces}
+        assert world.store.puts < 8
+
+    play(run())
+
+
+class Refusing(MemoryDatabase):
+    refuses = True
+
+    async def replace(self, *given: Any) -> bool:
+        return not self.refuses and await super().replace(*given)
+
+
+def test_what_the_database_refuses_is_not_stored_again_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        database = Refusing([Durability.FAST] * 2)
+        world = World(1, [Durability.FAST] * 2, database)
+        await world.take()
+        shard, other = world.shards
+        for _ in range(30):
+            await world.write(shard, 50)
+        mover = world.mover()
+        await world.move_for(mover, LEFT_OUT_S - 1)
+        assert world.store.puts == 1
+        assert caplog.text.count("event=not_exchanged shard=0 start=0") == 1
+        database.refuses = False
+        for _ in range(30):
+            await world.write(other, 50)
+        assert await mover.turn(world.shards), "it holds up no other"
+        assert (len(shard.pieces), len(other.pieces)) == (30, 1)
+        await world.move_for(mover, ROW_AGE_S + 2)
+        assert len(shard.pieces) == 1
+        await world.check()
+
+    play(run())
+
+
+def test_pieces_that_were_dropped_while_they_were_exchanged_are_not_waited_for() -> None:
+    """The owner has asked the database, and has not told its list yet."""
+
+    async def run() -> None:
+        world = World(1, [Durability.FAST])
+        await world.take()
+        (shard,) = world.shards
+        for _ in range(60):
+            await world.write(shard, 100)
+        replace = world.database.replace
+
+        async def late(*given: Any) -> bool:
+            await world.database.drop(0, shard.epoch, SEGMENT)
+            return await replace(*given)
+
+        world.database.replace = late  # type: ignore[method-assign]
+        await world.mover().turn(world.shards)
+        assert [(piece.start, piece.end) for piece in shard.pieces] == [(SEGMENT, 6_000)]
+        assert list((await world.database.contents(0)).pieces) == list(shard.pieces)
+
+    play(run())
+
+
+class ReadOnly(MemoryDatabase):
+    """As one whose disk is full."""
+
+    is_full = True
+    calls = 0
+
+    async def replace(self, *given: Any) -> bool:
+        self.calls += 1
+        if self.is_full:
+            raise DatabaseUnavailableError("DiskFullError")
+        return await super().replace(*given)
+
+
+def test_between_tries_of_an_exchange_there_are_pauses() -> None:
+    async def run() -> None:
+        database = ReadOnly([Durability.FAST])
+        world = World(1, [Durability.FAST], database)
+        await world.take()
+        (shard,) = world.shards
+        for _ in range(30):
+            await world.write(shard, 50)
+        moving = asyncio.ensure_future(world.mover().turn(world.shards))
+        await asyncio.sleep(10)
+        assert 10 <= database.calls <= 20
+        database.is_full = False
+        assert await moving
+        assert len(shard.pieces) == 1
+        assert world.store.puts == 1
+        await world.check()
+
+    play(run())
+
+
+def test_an_exchange_that_fails_as_nobody_expects_is_looked_at(caplog: pytest.LogCaptureFixture) -> None:
+    """It may have been made all the same."""
+
+    async def run() -> None:
+        world = World(1, [Durability.FAST] * 2)
+        await world.take()
+        for shard in world.shards:
+            for _ in range(30):
+                await world.write(shard, 50)
+        replace = world.database.replace
+
+        async def failing(shard: int, *given: Any) -> bool:
+            done = await replace(shard, *given)
+            if shard == 0:
+                raise RuntimeError("odd")
+            return done
+
+        world.database.replace = failing  # type: ignore[method-assign]
+        await world.move_for(world.mover(), 5)
+        assert [len(shard.pieces) for shard in world.shards] == [1, 1]
+        await world.check()
+
+    play(run())
+    assert "event=pieces_corrected shard=0" in caplog.text
