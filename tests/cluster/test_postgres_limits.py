@@ -88,13 +88,20 @@ class Noting:
         yield self
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Any]:
+    async def transaction(self, isolation: str = "") -> AsyncIterator[Any]:
         self.asked.append(("begin", None))
         yield self
         self.asked.append(("commit", None))
 
-    async def execute(self, statement: str) -> None:
-        self.asked.append((statement, None))
+    async def execute(self, statement: str, *_: object, timeout: float | None = None) -> str:
+        self.asked.append((statement, timeout))
+        return "DELETE 1"
+
+    async def fetchrow(self, *_: object) -> Any:
+        return ()
+
+    async def executemany(self, *_: object) -> None:
+        pass
 
     async def fetch(self, statement: str, *_: object, timeout: float | None = None) -> list[Any]:
         self.asked.append((statement, timeout))
@@ -114,3 +121,15 @@ def test_a_commit_has_the_longer_the_more_it_is(size: int, limit_s: float) -> No
         begin, limits, _, commit_ = (asked[0] for asked in pool.asked)
         assert (begin, commit_) == ("begin", "commit")
         assert limits == "set local statement_timeout = 35000; set local idle_in_transaction_session_timeout = 0"
+
+
+@pytest.mark.parametrize(("size", "limit_s"), [(100, 3.0), (4 << 20, 7.0), (32 << 20, 35.0)])
+def test_an_exchange_has_the_longer_the_larger_a_row_is(size: int, limit_s: float) -> None:
+    """The server deletes all of it."""
+    pool = Noting()
+    database = logs.PostgresLogs(None, pool)  # type: ignore[arg-type]
+    row = Piece(0, size, 0, 0)
+    assert asyncio.run(database.replace(0, 1, [row], [row._replace(key="g/1")], [("g/1", size)]))
+    assert dict(pool.asked)[statements.REMOVE_ROWS] == pytest.approx(limit_s, abs=0.01)
+    limits = "set local statement_timeout = 35000; set local idle_in_transaction_session_timeout = 0"
+    assert (pool.asked[1][0] == limits) == (size > logs.LARGE_BYTES)

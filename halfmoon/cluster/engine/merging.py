@@ -31,6 +31,10 @@ MOST_BYTES = objects.MOST_BYTES
 """Of what becomes one, …"""
 MOST_PIECES: Final = 10_000
 """… and so many pieces."""
+RUN_ROW_BYTES: Final = 8 << 20
+"""Of rows that become one, …"""
+RUN_ROWS: Final = 1_000
+"""… and so many. Each is deleted, with all its pages, in one statement, which has its time."""
 LOOKED_AT: Final = 2_000
 """Pieces in objects that are looked at in one go: about 10 ms, while none of them is merged for good."""
 
@@ -59,13 +63,14 @@ def has_many_rows(pieces: PieceList) -> bool:
 
 def row_runs(pieces: PieceList, left_out: Container[int] = ()) -> Iterator[Run]:
     """All rows there are, but for runs that begin at one of `left_out`."""
-    return (run for run in _runs(pieces.rows.values()) if run.start not in left_out)
+    runs = _runs(pieces.rows.values(), RUN_ROW_BYTES, RUN_ROWS)
+    return (run for run in runs if run.start not in left_out)
 
 
 def small_runs(pieces: PieceList, left_out: Container[int] = ()) -> list[Run]:
     """Small pieces in objects, where there are enough of them; none else."""
     looked_at = pieces.behind(pieces.merged_to, LOOKED_AT)
-    runs = _runs(filter(_is_small, looked_at))
+    runs = _runs(filter(_is_small, looked_at), MOST_BYTES, MOST_PIECES)
     found = [run for run in runs if len(run.old) > 1 and run.start not in left_out]
     return found if sum(len(run.old) for run in found) >= SMALL_COUNT else []
 
@@ -106,12 +111,12 @@ def _is_small(piece: Piece) -> bool:
     return piece.key != IN_DATABASE and piece.size < SMALL_BYTES
 
 
-def _runs(pieces: Iterable[Piece]) -> Iterator[Run]:
+def _runs(pieces: Iterable[Piece], most_bytes: int, most_pieces: int) -> Iterator[Run]:
     run: list[Piece] = []
     size = 0
     for piece in pieces:
         follows = run and piece.start == run[-1].end and piece.segment == run[-1].segment
-        if run and (not follows or size + piece.size > MOST_BYTES or len(run) == MOST_PIECES):
+        if run and (not follows or size + piece.size > most_bytes or len(run) == most_pieces):
             yield Run(tuple(run))
             run, size = [], 0
         run.append(piece)

@@ -97,11 +97,11 @@ def _said(error: BaseException) -> str:
 
 
 @asynccontextmanager
-async def transaction(pool: asyncpg.Pool, isolation: str = "read_committed") -> AsyncIterator[Any]:
-    """A connection in a transaction. Raises DatabaseUnavailableError."""
+async def transaction(pool: asyncpg.Pool, isolation: str = "read_committed", more_s: float = 0.0) -> AsyncIterator[Any]:
+    """A connection in a transaction, which has so much more time than usually. Raises DatabaseUnavailableError."""
     with translated():
         async with (
-            asyncio.timeout(LIMIT_S),
+            asyncio.timeout(LIMIT_S + more_s),
             pool.acquire(timeout=CALL_S) as connection,
             connection.transaction(isolation=isolation),
         ):

@@ -58,7 +58,7 @@ class PostgresLogs:
                 if size <= LARGE_BYTES:
                     return list(await connection.fetch(statement, *arguments, timeout=CALL_S + more_s))
                 async with connection.transaction():
-                    await connection.execute(statements.TAKE_LONG.format(ms=int((CALL_S + more_s) * 1000)))
+                    await connection.execute(_take_long(more_s))
                     return list(await connection.fetch(statement, *arguments, timeout=CALL_S + more_s))
 
     # -- logs ------------------------------------------------------------------------------------------------------
@@ -110,8 +110,12 @@ class PostgresLogs:
         in_objects = [(piece.start, piece.end, piece.key) for piece in old if piece.key != IN_DATABASE]
         in_rows = [(piece.start, piece.end) for piece in old if piece.key == IN_DATABASE]
         keys = sorted({key for _, _, key in in_objects})
+        row_bytes = sum(stop - start for start, stop in in_rows)
+        more_s = row_bytes / SENT_BYTES_S  # the server deletes as many pages as it wrote for them
         try:
-            async with transaction(self._pool) as connection:
+            async with transaction(self._pool, more_s=more_s) as connection:
+                if row_bytes > LARGE_BYTES:
+                    await connection.execute(_take_long(more_s))
                 if await connection.fetchrow(statements.HOLD, shard, epoch) is None:
                     return False
                 await connection.fetch(statements.LOCK_OBJECTS, keys)
@@ -119,7 +123,10 @@ class PostgresLogs:
                 if in_objects:
                     removed += _count(await connection.execute(statements.REMOVE_PIECES, shard, *_columns(in_objects)))
                 if in_rows:
-                    removed += _count(await connection.execute(statements.REMOVE_ROWS, shard, *_columns(in_rows)))
+                    columns, limit_s = _columns(in_rows), CALL_S + more_s
+                    removed += _count(
+                        await connection.execute(statements.REMOVE_ROWS, shard, *columns, timeout=limit_s)
+                    )
                 if removed != len(old):
                     raise _NotAsAssumedError
                 for key, size in objects:
@@ -299,6 +306,10 @@ async def _add_object(connection: Any, key: str, size: int) -> None:
     await connection.execute(statements.ADD_OBJECT, key, size)
     if await connection.fetchrow(statements.IS_ALIVE, key) is None:
         raise CondemnedError(f"object {key} is dead")
+
+
+def _take_long(more_s: float) -> str:
+    return statements.TAKE_LONG.format(ms=int((CALL_S + more_s) * 1000))
 
 
 class _NotAsAssumedError(Exception):

@@ -83,11 +83,21 @@ def test_rows_that_stay_hold_up_nothing_behind_them() -> None:
 
 
 def test_rows_become_runs_of_pieces_that_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging, "MOST_PIECES", 3)
+    monkeypatch.setattr(merging, "RUN_ROWS", 3)
     rows = pieces_of((0, [10] * 4), (40, [10] * 3), key=IN_DATABASE)
     rows[5] = rows[5]._replace(key="o")
     pieces = PieceList(rows)
     assert [run.old for run in row_runs(pieces)] == [tuple(rows[:3]), (rows[3],), (rows[4],), (rows[6],)]
+
+
+def test_so_many_rows_become_one_as_a_database_can_delete_in_time() -> None:
+    """After the store was away there may be very many, and one may be as large as a batch."""
+    many = PieceList(pieces_of((0, [100] * 25_000), key=IN_DATABASE))
+    large = PieceList(pieces_of((0, [MIB, 3 * MIB] * 10 + [20 * MIB, MIB]), key=IN_DATABASE))
+    for pieces in (many, large):
+        assert [piece for run in row_runs(pieces) for piece in run.old] == list(pieces)
+    assert {len(run.old) for run in row_runs(many)} == {1_000}
+    assert [(run.end - run.start) // MIB for run in row_runs(large)] == [8] * 5 + [20, 1]
 
 
 def test_rows_are_counted_as_they_come_and_go() -> None:
