@@ -57,12 +57,29 @@ class Run(NamedTuple):
         return self.old[0].segment
 
 
-def has_many_rows(pieces: PieceList) -> bool:
-    return len(pieces.rows) >= ROW_COUNT or pieces.row_bytes >= ROW_BYTES
+class Waiting(NamedTuple):
+    """Rows that may become objects."""
+
+    first: int | None
+    """Where the oldest begins."""
+    count: int
+    size: int
+
+    @property
+    def are_many(self) -> bool:
+        return self.count >= ROW_COUNT or self.size >= ROW_BYTES
+
+
+def waiting_rows(pieces: PieceList, left_out: Container[int] = ()) -> Waiting:
+    """All rows there are, but for runs that begin at one of `left_out`."""
+    if not left_out:
+        return Waiting(next(iter(pieces.rows), None), len(pieces.rows), pieces.row_bytes)
+    rows = [row for run in row_runs(pieces, left_out) for row in run.old]
+    return Waiting(rows[0].start if rows else None, len(rows), sum(row.size for row in rows))
 
 
 def row_runs(pieces: PieceList, left_out: Container[int] = ()) -> Iterator[Run]:
-    """All rows there are, but for runs that begin at one of `left_out`."""
+    """As of `waiting_rows`."""
     runs = _runs(pieces.rows.values(), RUN_ROW_BYTES, RUN_ROWS)
     return (run for run in runs if run.start not in left_out)
 

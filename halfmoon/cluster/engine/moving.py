@@ -5,6 +5,7 @@ the shard's epoch guards: a node that has lost the shard changes nothing, and it
 
 A call whose outcome is unknown is made again, until one answers. Where the database refuses an exchange, its list and
 that of here are compared, and the run is left alone for a while: it would be stored again, and refused again.
+So is a run that cannot be read: it stays old, and so due, and the few rows of others would be moved with it one by one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ log: Final = logging.getLogger("halfmoon.cluster")
 OBJECT_BYTES = MOST_BYTES
 """Of shards together, at most about."""
 LEFT_OUT_S: Final = 60.0
-"""So long nothing is done with a run that was refused."""
+"""So long nothing is done with a run that could not be read, or that the database has refused."""
 
 
 class Owned(Protocol):
@@ -77,7 +78,7 @@ class Mover:
         self._last: dict[_Kind, int] = {}
         """The shard that such a thing was found in last: the next ones come first."""
         self._left_out: dict[tuple[int, int], dict[int, float]] = {}
-        """(shard, epoch) → where runs begin that were refused, and until when they are left alone."""
+        """(shard, epoch) → where such runs begin, and until when they are left alone."""
         self.moved_bytes = 0
 
     async def turn(self, shards: Sequence[Owned]) -> bool:
@@ -99,16 +100,16 @@ class Mover:
         now_s = asyncio.get_running_loop().time()
         due = False
         for owned in shards:
-            first = next(iter(owned.pieces.rows), None)
-            if first is None:
+            rows = merging.waiting_rows(owned.pieces, self._left_out_of(owned))
+            if rows.first is None:
                 self._seen.pop(owned.shard, None)
                 continue
             oldest, since_s = self._seen.get(owned.shard, (-1, 0.0))
-            if oldest != first:
-                self._seen[owned.shard] = first, now_s
+            if oldest != rows.first:
+                self._seen[owned.shard] = rows.first, now_s
             elif now_s - since_s >= self._row_age_s:
                 due = True
-            due = due or merging.has_many_rows(owned.pieces)
+            due = due or rows.are_many
         return self._within(shards, merging.row_runs) if due else []
 
     def _small(self, shards: Sequence[Owned]) -> list[_Part]:
@@ -137,7 +138,13 @@ class Mover:
 
     async def _move(self, parts: Sequence[_Part]) -> bool:
         """Whether some of them are in an object now."""
-        read = await asyncio.to_thread(lambda: [(part, data) for part in parts if (data := _read(part)) is not None])
+        read: list[tuple[_Part, bytes]] = []
+        here = await asyncio.to_thread(lambda: [_read(part) for part in parts])
+        for part, found in zip(parts, here, strict=True):
+            if found is None:
+                self._leave_out(part)
+            else:
+                read.append((part, found))
         if not read:
             return False
         key = self._make_key(naming.MERGED)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from halfmoon.cluster.engine import merging
-from halfmoon.cluster.engine.merging import LOOKED_AT, MOST_BYTES, Run, full_run, has_many_rows, row_runs, small_runs
+from halfmoon.cluster.engine.merging import LOOKED_AT, MOST_BYTES, Run, full_run, row_runs, small_runs, waiting_rows
 from halfmoon.cluster.engine.piece_list import PieceList
 from halfmoon.cluster.engine.pieces import IN_DATABASE, BrokenLogError, Piece
 
@@ -90,6 +90,31 @@ def test_rows_become_runs_of_pieces_that_follow_each_other(monkeypatch: pytest.M
     assert [run.old for run in row_runs(pieces)] == [tuple(rows[:3]), (rows[3],), (rows[4],), (rows[6],)]
 
 
+def test_runs_that_are_left_out_count_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = PieceList(pieces_of((0, [10] * 25), key=IN_DATABASE))
+    monkeypatch.setattr(merging, "RUN_ROWS", 10)
+    assert [run.start for run in row_runs(rows, {0, 100})] == [200]
+    assert waiting_rows(rows, {0}) == (100, 15, 150)
+    assert waiting_rows(rows, {100}) == (0, 15, 150)
+    assert waiting_rows(rows, {0, 100, 200}) == (None, 0, 0)
+    monkeypatch.setattr(merging, "SMALL_COUNT", 3)
+    small = PieceList(pieces_of((0, [10] * 3), (30, [10] * 2)))
+    assert [run.start for run in small_runs(small, {30})] == [0]
+    assert small_runs(small, {0}) == []
+    sealed = PieceList(pieces_of((0, [10] * 3), (30, [10] * 2), (50, [10])))
+    second = full_run(sealed, 50, {0})
+    assert second is not None
+    assert second.start == 30
+    become_one(sealed, second)
+    assert full_run(sealed, 50, {0}) is None
+    assert sealed.merged_to == 0, "it is looked at again"
+    first = full_run(sealed, 50)
+    assert first is not None
+    become_one(sealed, first)
+    assert full_run(sealed, 50) is None
+    assert sealed.merged_to == 50
+
+
 def test_so_many_rows_become_one_as_a_database_can_delete_in_time() -> None:
     """After the store was away there may be very many, and one may be as large as a batch."""
     many = PieceList(pieces_of((0, [100] * 25_000), key=IN_DATABASE))
@@ -120,7 +145,9 @@ def test_rows_are_counted_as_they_come_and_go() -> None:
         rows = {piece.start: piece for piece in pieces if piece.key == IN_DATABASE}
         assert list(pieces.rows.items()) == list(rows.items())
         assert pieces.row_bytes == sum(row.size for row in rows.values())
-        assert has_many_rows(pieces) == (len(rows) >= merging.ROW_COUNT)
+        waiting = waiting_rows(pieces)
+        assert waiting == (next(iter(rows), None), len(rows), pieces.row_bytes)
+        assert waiting.are_many == (len(rows) >= merging.ROW_COUNT)
         assert all(one.end == other.start for one, other in pairwise(pieces))
         assert pieces.between(end - 1, end) == list(pieces)[-1:]
 
@@ -209,7 +236,7 @@ def test_what_is_merged_is_not_looked_at_again() -> None:
 
     def look() -> int:
         pieces.looked_at = 0
-        assert not has_many_rows(pieces)
+        assert not waiting_rows(pieces).are_many
         assert small_runs(pieces) == []
         assert full_run(pieces, active) is None
         return pieces.looked_at

@@ -290,6 +290,41 @@ def test_a_damaged_cache_is_not_stored_and_holds_up_no_other_shard(
     play(run())
 
 
+def test_a_row_that_cannot_be_read_does_not_have_those_of_others_moved_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is older than rows may be, and stays so."""
+    seconds, each_s = 90, 0.1
+
+    async def run() -> None:
+        world = World(1, [Durability.FAST] * 2)
+        await world.take()
+        shard, other = world.shards
+        await world.write(shard, 50)
+
+        def unreadable(start: int, end: int) -> bytes:
+            raise OSError("damaged")
+
+        with monkeypatch.context() as damaged:
+            damaged.setattr(shard, "bytes_of", unreadable)
+            mover = world.mover()
+            await world.move_for(mover, ROW_AGE_S + 1)
+            before = world.store.puts
+            moving = asyncio.ensure_future(world.move_for(mover, seconds))
+            rows = int(seconds / each_s)
+            for _ in range(rows):
+                await world.write(other, 5)
+                await asyncio.sleep(each_s)
+            await moving
+            assert 0 < world.store.puts - before <= rows / merging.ROW_COUNT + 10
+            assert caplog.text.count("event=not_moved") == 2
+        await world.move_for(mover, LEFT_OUT_S + ROW_AGE_S + 2)
+        assert not shard.pieces.rows
+        await world.check()
+
+    play(run())
+
+
 def test_a_shard_whose_pieces_the_database_does_not_have_does_not_keep_the_mover_busy() -> None:
     """It has lost commits."""
 
