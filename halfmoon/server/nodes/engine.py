@@ -180,9 +180,10 @@ class Engine:
         return [log for log in self.logs() if not log.backing.is_frozen]
 
     async def _measure_rows(self) -> None:
-        """They wait for the object store, and must not fill the database's disk."""
+        """They wait for the object store, and must not fill the database's disk. Those of frozen shards stay for good:
+        nobody is to wait for them."""
         self.row_bytes = sum(log.pieces.row_bytes for log in self.logs())
-        self._rows.held = self.row_bytes >= MOST_ROW_BYTES
+        self._rows.held = sum(log.pieces.row_bytes for log in self._writable()) >= MOST_ROW_BYTES
 
     async def _forget(self) -> None:
         """What the database has lost is nowhere else."""
