@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
-from halfmoon.cluster.engine.objects import ObjectExistsError, ObjectStore, StoreUnavailableError
+from halfmoon.cluster.engine.objects import ObjectExistsError, ObjectMissingError, ObjectStore, StoreUnavailableError
 
 T = TypeVar("T")
 
@@ -30,8 +30,16 @@ async def try_again(call: Callable[[], Awaitable[T]], first_pause_s: float = FIR
 
 async def put_once(store: ObjectStore, key: str, data: bytes, first_pause_s: float = FIRST_PAUSE_S) -> None:
     """It is there when this returns. Raises OSError where another one is; StoreUnavailableError."""
-    try:
-        await try_again(lambda: store.put(key, data), first_pause_s)
-    except ObjectExistsError:  # by a try whose answer was lost
-        if await try_again(lambda: store.size(key), first_pause_s) != len(data):
-            raise OSError(f"object {key} is there, and is another one") from None
+
+    async def put() -> None:
+        try:
+            await store.put(key, data)
+        except ObjectExistsError:  # by a try whose answer was lost
+            try:
+                size = await store.size(key)
+            except ObjectMissingError:  # S3 says the same where another request was in the way
+                raise StoreUnavailableError(f"object {key}: conflict, and it is not there") from None
+            if size != len(data):
+                raise OSError(f"object {key} is there, and is another one") from None
+
+    await try_again(put, first_pause_s)
