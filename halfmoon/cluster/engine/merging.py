@@ -16,7 +16,7 @@ log. What is merged for good is not looked at again (PieceList.merged_to).
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from halfmoon.cluster.engine import objects
@@ -62,15 +62,15 @@ class Waiting(NamedTuple):
 
     first: int | None
     """Where the oldest begins."""
-    count: int
+    rows: int
     size: int
 
     @property
     def are_many(self) -> bool:
-        return self.count >= ROW_COUNT or self.size >= ROW_BYTES
+        return self.rows >= ROW_COUNT or self.size >= ROW_BYTES
 
 
-def waiting_rows(pieces: PieceList, left_out: Container[int] = ()) -> Waiting:
+def waiting_rows(pieces: PieceList, left_out: Collection[int] = ()) -> Waiting:
     """All rows there are, but for runs that begin at one of `left_out`."""
     if not left_out:
         return Waiting(next(iter(pieces.rows), None), len(pieces.rows), pieces.row_bytes)
@@ -78,13 +78,13 @@ def waiting_rows(pieces: PieceList, left_out: Container[int] = ()) -> Waiting:
     return Waiting(rows[0].start if rows else None, len(rows), sum(row.size for row in rows))
 
 
-def row_runs(pieces: PieceList, left_out: Container[int] = ()) -> Iterator[Run]:
+def row_runs(pieces: PieceList, left_out: Collection[int] = ()) -> Iterator[Run]:
     """As of `waiting_rows`."""
     runs = _runs(pieces.rows.values(), RUN_ROW_BYTES, RUN_ROWS)
     return (run for run in runs if run.start not in left_out)
 
 
-def small_runs(pieces: PieceList, left_out: Container[int] = ()) -> list[Run]:
+def small_runs(pieces: PieceList, left_out: Collection[int] = ()) -> list[Run]:
     """Small pieces in objects, where there are enough of them; none else."""
     looked_at = pieces.behind(pieces.merged_to, LOOKED_AT)
     runs = _runs(filter(_is_small, looked_at), MOST_BYTES, MOST_PIECES)
@@ -92,7 +92,7 @@ def small_runs(pieces: PieceList, left_out: Container[int] = ()) -> list[Run]:
     return found if sum(len(run.old) for run in found) >= SMALL_COUNT else []
 
 
-def full_run(pieces: PieceList, active: int, left_out: Container[int] = ()) -> Run | None:
+def full_run(pieces: PieceList, active: int, left_out: Collection[int] = ()) -> Run | None:
     """The oldest that is not left out, of a log that is written to in the segment that begins at `active`."""
     looked_at = pieces.behind(pieces.merged_to, LOOKED_AT)
     low, for_good = 0, True

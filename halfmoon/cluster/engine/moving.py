@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from halfmoon.cluster.engine import footer, merging, naming
@@ -123,7 +123,7 @@ class Mover:
         return []
 
     def _within(
-        self, shards: Sequence[Owned], runs: Callable[[PieceList, Container[int]], Iterable[Run]]
+        self, shards: Sequence[Owned], runs: Callable[[PieceList, Collection[int]], Iterable[Run]]
     ) -> list[_Part]:
         parts: list[_Part] = []
         size = count = 0
@@ -209,7 +209,7 @@ class Mover:
         until_s = asyncio.get_running_loop().time() + LEFT_OUT_S
         self._left_out.setdefault((owned.shard, owned.epoch), {})[run.start] = until_s
 
-    def _left_out_of(self, owned: Owned) -> Container[int]:
+    def _left_out_of(self, owned: Owned) -> Collection[int]:
         return self._left_out.get((owned.shard, owned.epoch), ())
 
     def _forget_left_out(self) -> None:

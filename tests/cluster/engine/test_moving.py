@@ -446,7 +446,7 @@ def test_pieces_that_were_dropped_while_they_were_exchanged_are_not_waited_for()
             await world.database.drop(0, shard.epoch, SEGMENT)
             return await replace(*given)
 
-        world.database.replace = late  # type: ignore[method-assign]
+        world.database.replace = late  # type: ignore[assignment,method-assign]
         await world.mover().turn(world.shards)
         assert [(piece.start, piece.end) for piece in shard.pieces] == [(SEGMENT, 6_000)]
         assert list((await world.database.contents(0)).pieces) == list(shard.pieces)
@@ -504,7 +504,7 @@ def test_an_exchange_that_fails_as_nobody_expects_is_looked_at(caplog: pytest.Lo
                 raise RuntimeError("odd")
             return done
 
-        world.database.replace = failing  # type: ignore[method-assign]
+        world.database.replace = failing  # type: ignore[assignment,method-assign]
         await world.move_for(world.mover(), 5)
         assert [len(shard.pieces) for shard in world.shards] == [1, 1]
         await world.check()
