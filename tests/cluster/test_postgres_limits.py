@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("asyncpg", reason="asyncpg is not installed: pip install 'halfmoon[cluster]'")
 
+from halfmoon.cluster.engine import committing
 from halfmoon.cluster.engine.database import Commit, DatabaseUnavailableError
 from halfmoon.cluster.engine.pieces import Piece
 from halfmoon.cluster.postgres import connecting, logs, statements
@@ -106,6 +107,10 @@ class Noting:
     async def fetch(self, statement: str, *_: object, timeout: float | None = None) -> list[Any]:
         self.asked.append((statement, timeout))
         return []
+
+
+def test_commits_of_rows_leave_a_connection_for_others() -> None:
+    assert committing.ROW_STATEMENTS + committing.LARGE_STATEMENTS < connecting.POOL
 
 
 @pytest.mark.parametrize(("size", "limit_s"), [(100, 3.0), (4 << 20, 7.0), (32 << 20, 35.0)])

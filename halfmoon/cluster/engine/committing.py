@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
@@ -37,6 +38,8 @@ log: Final = logging.getLogger("halfmoon.cluster")
 
 ROW_STATEMENTS: Final = 2
 """So many are on their way at once: a shard whose row is locked holds up the others of its statement."""
+LARGE_STATEMENTS: Final = 1
+"""So many more that have more than ROWS_BYTES. Each has its connection for long, and a node has few."""
 OBJECTS: Final = 4
 """So many are on their way at once."""
 ROWS_BYTES = 8 << 20
@@ -95,6 +98,8 @@ class RowCommitter:
         self._database = database
         self._waiting: dict[int, Source] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._large_tasks: set[asyncio.Task[None]] = set()
+        self._large: deque[tuple[Taken, _Ended]] = deque()  # those that wait for one of these to end
         self._scheduled = False
         self._held = self._hurried = False
         self._closed = False
@@ -132,7 +137,8 @@ class RowCommitter:
 
     def _begin(self) -> None:
         self._scheduled = False
-        if not self._waiting or self._closed or (self._held and not self._hurried):
+        is_held = self._held and not self._hurried
+        if not self._waiting or self._closed or is_held or len(self._tasks) >= ROW_STATEMENTS:
             return
         self._hurried = False
         ended = _Ended(self._waiting, lambda: self._closed)
@@ -144,13 +150,17 @@ class RowCommitter:
         if rest:
             self._waiting = rest | self._waiting
             self._hurried = self._held
-            if len(self._tasks) < ROW_STATEMENTS:
-                asyncio.get_running_loop().call_soon(self._begin)
+            asyncio.get_running_loop().call_soon(self._begin)
         large = [one for one in found if _size(one) > ROWS_BYTES]
-        for one in large:
-            _run(self._commit_taken([one], ended), ended, self._tasks, self._begin)
+        self._large.extend((one, ended.apart(one.commit.shard)) for one in large)
+        self._begin_large()
         if len(found) > len(large):
             await self._commit_taken([one for one in found if one not in large], ended)
+
+    def _begin_large(self) -> None:
+        if self._large and len(self._large_tasks) < LARGE_STATEMENTS and not self._closed:
+            one, ended = self._large.popleft()
+            _run(self._commit_taken([one], ended), ended, self._large_tasks, self._begin_large)
 
     async def _commit_taken(self, found: Sequence[Taken], ended: _Ended) -> None:
         """One statement."""
@@ -166,7 +176,7 @@ class RowCommitter:
     def close(self) -> None:
         """Nothing is begun any more, and nobody is told of what is on its way."""
         self._closed = True
-        for task in self._tasks:
+        for task in self._tasks | self._large_tasks:
             task.cancel()
 
 
@@ -292,6 +302,10 @@ class _Ended:
         self.sources = sources
         self._is_closed = is_closed
         self._told: set[int] = set()
+
+    def apart(self, shard: int) -> _Ended:
+        """This one's end, which is another than that of the others now."""
+        return _Ended({shard: self.sources.pop(shard)}, self._is_closed)
 
     def committed(self, commit: Commit) -> None:
         if self._is_first(commit.shard):

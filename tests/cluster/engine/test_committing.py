@@ -7,13 +7,13 @@ import asyncio
 import itertools
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 
 from halfmoon.cluster.engine import committing, footer
 from halfmoon.cluster.engine.backing import Backing
-from halfmoon.cluster.engine.committing import ObjectCommitter, RowCommitter, Taken
+from halfmoon.cluster.engine.committing import LARGE_STATEMENTS, ROW_STATEMENTS, ObjectCommitter, RowCommitter, Taken
 from halfmoon.cluster.engine.database import Commit, CondemnedError, Contents
 from halfmoon.cluster.engine.objects import ObjectExistsError
 from halfmoon.cluster.engine.pieces import IN_DATABASE, BrokenLogError, Durability, Head, Piece, check_whole
@@ -371,6 +371,87 @@ def test_a_batch_that_takes_long_holds_up_its_shard_alone(monkeypatch: pytest.Mo
         assert logs[0].acknowledged
 
     run(1, play, Durability.FAST)
+
+
+class Counting(Narrow):
+    """How many statements are on their way."""
+
+    now = most = 0
+
+    async def commit_rows(self, commits: Sequence[Commit], frames: Sequence[Sequence[bytes]]) -> set[int]:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            return await super().commit_rows(commits, frames)
+        finally:
+            self.now -= 1
+
+
+def test_many_large_batches_leave_connections_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node has few, and each of these takes one for long; heads and leases are asked for meanwhile."""
+    monkeypatch.setattr(f"{__name__}.MemoryDatabase", Counting)
+    monkeypatch.setattr(committing, "ROWS_BYTES", 5_000)
+    monkeypatch.setattr(f"{__name__}.SHARDS", 8)
+
+    async def play(world: World) -> None:
+        logs = await world.node()
+        database: Any = world.database
+        for shard in range(6):
+            logs[shard].append(20_000)
+            await asyncio.sleep(0.1)
+        logs[6].append(10)
+        await asyncio.sleep(1)
+        assert logs[6].acknowledged, "nor do they hold up what is small"
+        await until(lambda: all(logs[shard].acknowledged for shard in range(6)))
+        assert database.most == 1 + LARGE_STATEMENTS
+
+    run(1, play, Durability.FAST)
+
+
+def test_who_hurries_begins_no_more_statements_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.MemoryDatabase", Counting)
+
+    async def play(world: World) -> None:
+        logs = await world.node()
+        committer, database = world.committers[-1], cast("Any", world.database)
+        committer.held = True
+        for log in logs.values():
+            log.append(3_000)
+            committer.hurry()
+            await asyncio.sleep(0.1)
+        await until(lambda: all(log.acknowledged for log in logs.values()))
+        assert database.most == ROW_STATEMENTS
+
+    run(1, play, Durability.FAST)
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_an_error_of_one_statement_is_told_to_its_shards_alone(
+    failing: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A large batch and small ones, which were taken together."""
+    monkeypatch.setattr(f"{__name__}.MemoryDatabase", Narrow)
+    monkeypatch.setattr(committing, "ROWS_BYTES", 5_000)
+    decide = committing._decide
+
+    async def odd(database: Any, commits: Sequence[Commit], *given: Any) -> None:
+        if commits[0].shard == failing:
+            raise RuntimeError("odd")
+        await decide(database, commits, *given)
+
+    monkeypatch.setattr(committing, "_decide", odd)
+
+    async def play(world: World) -> None:
+        logs = await world.node()
+        logs[1].append(10)
+        logs[0].append(20_000)
+        await asyncio.sleep(30)
+        assert "odd" in str(logs[failing].error)
+        assert logs[1 - failing].error is None
+        assert logs[1 - failing].acknowledged
+
+    run(1, play, Durability.FAST)
+    assert "event=commit_failed" in caplog.text
 
 
 class WithoutEpoch(MemoryDatabase):
