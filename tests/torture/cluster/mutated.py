@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from halfmoon.cluster.engine import committing, moving
-from halfmoon.cluster.engine.committing import RowCommitter, Taken
+from halfmoon.cluster.engine.committing import RowCommitter, Source, Taken
 from halfmoon.cluster.engine.database import Commit, DatabaseUnavailableError
 from halfmoon.cluster.engine.objects import ObjectStore, StoreUnavailableError
 from halfmoon.cluster.postgres import logs, statements
@@ -57,15 +57,15 @@ class _Any:
 
 def _soon() -> None:
     """Acknowledged before it is committed."""
-    take = committing._taken
+    take = committing._take
 
-    def taken(ended: Any) -> list[Taken]:
-        found = take(ended)
+    def taken(ended: Any, most_bytes: int) -> tuple[list[Taken], dict[int, Source]]:
+        found, rest = take(ended, most_bytes)
         for one in found:
             ended.sources[one.commit.shard].committed(one.commit)
-        return found
+        return found, rest
 
-    committing._taken = taken
+    committing._take = taken
 
 
 def _anew() -> None:
@@ -73,7 +73,8 @@ def _anew() -> None:
 
     async def commit(self: RowCommitter, ended: Any) -> None:
         while True:
-            taken = {one.commit.shard: one for one in committing._taken(ended)}
+            found, _ = committing._take(ended, sys.maxsize)
+            taken = {one.commit.shard: one for one in found}
 
             async def apply(commits: Sequence[Commit], taken: dict[int, Taken] = taken) -> set[int]:
                 frames = [[bytes(data) for data in taken[each.shard].frames] for each in commits]
