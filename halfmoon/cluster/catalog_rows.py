@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -13,12 +13,16 @@ from halfmoon.core.crc import crc32c
 KEPT: Final = "select version, data, crc from snapshot where version > {after}"
 CHANGES: Final = "select version, records, crc from change where version > {after} order by version"
 """Statements; {after} is the place of a version."""
-LAST: Final = "select (select max(version) from change), (select max(version) from snapshot)"
-"""The newest version is the greater one."""
+LAST: Final = """
+select (select max(version) from change), (select max(version) from snapshot),
+    (select crc from change where version = {after})"""
+"""The newest version is the greater one of the first two."""
 _records: Final = msgspec.msgpack.Decoder(tuple[bytes, ...])
 
 Row = tuple[int, bytes, int]
 """(version, bytes, CRC-32C of them): SQLite has no checksums of its own."""
+Last = Sequence[int | None]
+"""What LAST says; the CRC is not there where a snapshot has taken the place of that change."""
 
 
 def change_of(records: Sequence[bytes]) -> tuple[bytes, int]:
@@ -27,12 +31,36 @@ def change_of(records: Sequence[bytes]) -> tuple[bytes, int]:
     return encoded, crc32c(encoded)
 
 
-def newest_of(last: Iterable[int | None]) -> int:
-    """`last`: what LAST says."""
-    return max(version or 0 for version in last)
+def newest_of(last: Last) -> int:
+    return max(last[0] or 0, last[1] or 0)
 
 
-def news_of(after: int, kept: Row | None, rows: Sequence[Row], last: Iterable[int | None]) -> News:
+class Known:
+    """The last change that a process was told of, or has made. A catalog that went back, and was changed since, may
+    have another one under its version."""
+
+    def __init__(self) -> None:
+        self._version, self._crc = 0, 0
+
+    def is_told(self, version: int, crc: int) -> None:
+        self._version, self._crc = version, crc
+
+    def told(self, after: int, rows: Sequence[Row], last: Last) -> None:
+        """As of `news_of`: it is passed on."""
+        if rows:
+            self.is_told(rows[-1][0], rows[-1][2])
+        elif last[2] is not None:
+            self.is_told(after, last[2])
+
+    def check(self, after: int, last: Last) -> None:
+        """Raises CatalogLostError."""
+        if after == self._version and last[2] not in (None, self._crc):
+            raise CatalogLostError(
+                f"the catalog has another version {after} than there was: the database has lost commits"
+            )
+
+
+def news_of(after: int, kept: Row | None, rows: Sequence[Row], last: Last) -> News:
     """`kept`, `rows`, `last`: what KEPT and CHANGES say behind version `after`, and LAST, at one moment. Raises
     CatalogUnavailableError."""
     newest = newest_of(last)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from halfmoon.cluster.catalog_rows import CHANGES, KEPT, LAST, change_of, newest_of, news_of
+from halfmoon.cluster.catalog_rows import CHANGES, KEPT, LAST, Known, change_of, newest_of, news_of
 from halfmoon.cluster.placement import MOST_SHARDS
 from halfmoon.cluster.store import CatalogUnavailableError, Cluster, News
 from halfmoon.core.crc import crc32c
@@ -36,6 +36,7 @@ class SqliteStore:
         """Raises StartError where the file is not there, or not this program's."""
         if not path.is_file():
             raise StartError(f"{path}: no such catalog")
+        self._known = Known()
         # Whatever thread calls: one at a time. Transactions are begun and ended here, not by the library.
         self._connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
         try:
@@ -92,22 +93,29 @@ class SqliteStore:
     def _news(self, after: int) -> News:
         execute = self._connection.execute
         kept = execute(KEPT.format(after="?"), (after,)).fetchone()
-        return news_of(after, kept, execute(CHANGES.format(after="?"), (after,)).fetchall(), execute(LAST).fetchone())
+        rows = execute(CHANGES.format(after="?"), (after,)).fetchall()
+        last = execute(LAST.format(after="?"), (after,)).fetchone()
+        self._known.check(after, last)
+        news = news_of(after, kept, rows, last)
+        self._known.told(after, rows, last)
+        return news
 
     def commit(self, records: Sequence[bytes]) -> int:
         with self._translated():
             execute = self._connection.execute
             try:
-                version = newest_of(execute(LAST).fetchone()) + 1
-                row = (version, time.time_ns() // 1_000_000, *change_of(records))
+                version = newest_of(execute(LAST.format(after="0")).fetchone()) + 1
+                encoded, crc = change_of(records)
+                row = (version, time.time_ns() // 1_000_000, encoded, crc)
                 execute("insert into change values (?, ?, ?, ?)", row)
                 execute("commit")
             except BaseException:
                 self._let_go()
                 raise
+            self._known.is_told(version, crc)
             return version
 
-    def abandon(self, *, certain: bool = False) -> None:
+    def abandon(self) -> None:
         with self._translated():
             self._let_go()
 

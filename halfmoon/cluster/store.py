@@ -22,7 +22,8 @@ class CatalogUnavailableError(HalfmoonError):
 
 
 class CatalogLostError(CatalogUnavailableError):
-    """The catalog ends before a version that was there: the database went back to an earlier moment."""
+    """The catalog ends before a version that was there, or has another change under it: the database went back to an
+    earlier moment."""
 
 
 class Cluster(NamedTuple):
@@ -53,9 +54,19 @@ class News(NamedTuple):
         return None if self.snapshot is None else self.snapshot[0]
 
 
+class CatalogUncertainError(CatalogUnavailableError):
+    """There is news, and it may be lost yet."""
+
+    def __init__(self, reason: str, news: News) -> None:
+        super().__init__(reason)
+        self.news = news
+
+
 class CatalogStore(Protocol):
     """Everything here waits for a disk, or for other processes: one thread calls it. All raise
-    CatalogUnavailableError. After one of `commit` the change may have been made: `read` tells."""
+    CatalogUnavailableError. After one of `commit` the change may have been made: `begin` and `read` tell.
+
+    What they tell is as durable as what was committed. Where that cannot be said they raise CatalogUncertainError."""
 
     cluster: Cluster
 
@@ -72,8 +83,8 @@ class CatalogStore(Protocol):
         """Add a change, durably, and let go; its version. Whoever holds the catalog calls it."""
         ...
 
-    def abandon(self, *, certain: bool = False) -> None:
-        """Let go, and change nothing. `certain`: all that `begin` has read is durable, as after a commit."""
+    def abandon(self) -> None:
+        """Let go, and change nothing."""
         ...
 
     def keep(self, version: int, snapshot: bytes, behind: int = 0) -> None:

@@ -14,6 +14,7 @@ import pytest
 from halfmoon.cluster.store import CatalogLostError, CatalogStore, Change, News
 
 Open = Callable[[], CatalogStore]
+FORGET = "delete from change where version = (select max(version) from change)"
 _spawning = multiprocessing.get_context("spawn")
 
 
@@ -47,7 +48,8 @@ def commit_and_die(open_store: Open) -> None:
 
 
 class CatalogContract:
-    """Subclasses give the fixture `open_store`: opens the same catalog again and again. It can be pickled."""
+    """Subclasses give the fixture `open_store`: opens the same catalog again and again. It can be pickled. `go_back`:
+    forgets the last change."""
 
     @pytest.fixture
     def store(self, open_store: Open) -> Any:
@@ -84,10 +86,10 @@ class CatalogContract:
         store.abandon()
         assert change(other, b"a") == 1
 
-    def test_who_only_looked_at_it_may_want_to_be_certain(self, store: CatalogStore, other: CatalogStore) -> None:
+    def test_who_only_looked_at_it_is_in_nobody_s_way(self, store: CatalogStore, other: CatalogStore) -> None:
         change(store, b"a")
         assert other.begin(0).version == 1
-        other.abandon(certain=True)
+        other.abandon()
         assert store.begin(1).version is None
         store.abandon()
         assert store.read(0).version == 1
@@ -155,6 +157,28 @@ class CatalogContract:
         assert store.read(5).version is None
         with pytest.raises(CatalogLostError):
             store.read(6)
+
+    @pytest.mark.parametrize("by", ["commit", "read", "begin"])
+    def test_one_that_went_back_and_was_changed_since_has_another_change_under_a_version(
+        self, store: CatalogStore, other: CatalogStore, go_back: Callable[[], None], by: str
+    ) -> None:
+        change(other, b"a")
+        if by == "commit":
+            change(store, b"b", after=1)
+        else:
+            change(other, b"b", after=1)
+            assert getattr(store, by)(1).version == 2
+            store.abandon()
+        go_back()
+        change(other, b"b", after=1)
+        assert store.read(2).version is None, "the very same was made again"
+        go_back()
+        change(other, b"x", after=1)
+        change(other, b"y", after=2)
+        for ask in (store.read, store.begin):
+            with pytest.raises(CatalogLostError, match="the catalog has another version 2 than there was"):
+                ask(2)
+        assert change(other, b"z", after=3) == 4, "nobody holds it"
 
     def test_what_is_in_it_is_there_when_it_is_opened_again(self, store: CatalogStore, open_store: Open) -> None:
         change(store, bytes(range(256)) * 5_000)

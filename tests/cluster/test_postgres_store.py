@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -9,7 +10,7 @@ import pytest
 from halfmoon.cluster.backup.tables import COLUMNS, Rows
 from halfmoon.cluster.store import CatalogStore, Cluster
 from halfmoon.errors import StartError
-from tests.cluster.catalog_contract import CatalogContract, Open
+from tests.cluster.catalog_contract import FORGET, CatalogContract, Open
 from tests.cluster.servers import postgres
 
 
@@ -33,6 +34,17 @@ class TestPostgresStore(CatalogContract):
 
         asyncio.run(create(Access(dsn), "a-cluster", 2, 2))
         return partial(_open, dsn)
+
+    @pytest.fixture
+    def go_back(self, dsn: str) -> Callable[[], None]:
+        async def forget() -> None:
+            import asyncpg
+
+            connection = await asyncpg.connect(dsn)
+            await connection.execute(FORGET)
+            await connection.close()
+
+        return lambda: asyncio.run(forget())
 
     def test_it_knows_the_cluster(self, store: CatalogStore) -> None:
         assert store.cluster == ("a-cluster", 4)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import stat
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from halfmoon.cluster import sqlite_store
 from halfmoon.cluster.sqlite_store import SqliteStore
 from halfmoon.cluster.store import CatalogUnavailableError, Cluster
 from halfmoon.errors import StartError
-from tests.cluster.catalog_contract import CatalogContract, Open, change
+from tests.cluster.catalog_contract import FORGET, CatalogContract, Open, change
 
 
 class TestSqliteStore(CatalogContract):
@@ -21,6 +23,14 @@ class TestSqliteStore(CatalogContract):
     def open_store(self, tmp_path: Path) -> Open:
         SqliteStore.create(tmp_path / "catalog", Cluster("a-cluster", 16))
         return partial(SqliteStore, tmp_path / "catalog")
+
+    @pytest.fixture
+    def go_back(self, tmp_path: Path) -> Callable[[], None]:
+        def forget() -> None:
+            with contextlib.closing(sqlite3.connect(tmp_path / "catalog")) as database, database:
+                database.execute(FORGET)
+
+        return forget
 
 
 def test_what_never_changes_is_said_when_it_is_made(tmp_path: Path) -> None:

@@ -2,27 +2,42 @@
 
 Whoever changes it holds the cluster's row meanwhile. Others hear of a change from the node that has made it, and by
 asking.
+
+A commit that waits for a synchronous standby, and whose client stops waiting, is ended by the server: all see it from
+then on, and the standby may lack it. So news is told of once a commit that was begun after it was seen has succeeded at
+the same server: PostgreSQL waits for the standby by the position in its log. A look that finds nothing new writes
+nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import asyncpg
 
-from halfmoon.cluster.catalog_rows import CHANGES, KEPT, LAST, change_of, newest_of, news_of
+from halfmoon.cluster.catalog_rows import CHANGES, KEPT, LAST, Known, Last, Row, change_of, newest_of, news_of
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.postgres.connecting import Access, translated
 from halfmoon.cluster.postgres.schema import check_known
-from halfmoon.cluster.store import CatalogUnavailableError, Cluster, News
+from halfmoon.cluster.store import CatalogUnavailableError, CatalogUncertainError, Cluster, News
 from halfmoon.core.crc import crc32c
 
 T = TypeVar("T")
 
 _HOLD: Final = "select from cluster for update"
-_CHANGE_NOTHING: Final = "update cluster set shards = shards"
+_BEGUN: Final = "select pg_postmaster_start_time()"
+_CERTAIN: Final = """
+select pg_logical_emit_message(true, 'halfmoon', '') from (select) as one where pg_postmaster_start_time() = $1"""
+"""A commit that changes nothing, and waits for nobody who holds something. No row: it is another server than the one
+that has begun at this time."""
+CERTAIN_S: Final = 1.5
+"""For that: the catalog is held meanwhile, and the server ends a transaction that is idle for 2 s."""
+
+END_S: Final = 1.0
+"""For a server that waits to say so."""
 
 
 class PostgresStore:
@@ -32,8 +47,11 @@ class PostgresStore:
         self._access = access
         self._runner = asyncio.Runner()
         self._connection: asyncpg.Connection | None = None
+        self._second: asyncpg.Connection | None = None
+        """For what is committed while the first one holds the catalog."""
         self._held: Any = None
         """The transaction that holds the catalog."""
+        self._known = Known()
         self._is_closed = False
         try:
             self.cluster: Cluster = self._run(self._read_cluster)
@@ -57,14 +75,21 @@ class PostgresStore:
 
     async def _drop(self) -> None:
         """A connection of which nobody knows what it is in the middle of."""
-        connection, self._connection, self._held = self._connection, None, None
-        if connection is not None:
-            connection.terminate()
+        connections, self._connection, self._second = (self._connection, self._second), None, None
+        self._held = None
+        for connection in connections:
+            if connection is not None:
+                connection.terminate()
 
     async def _connected(self) -> asyncpg.Connection:
         if self._connection is None or self._connection.is_closed():
             self._connection = await self._access.connect()
         return self._connection
+
+    async def _connected_again(self) -> asyncpg.Connection:
+        if self._second is None or self._second.is_closed():
+            self._second = await self._access.connect()
+        return self._second
 
     async def _read_cluster(self) -> Cluster:
         connection = await self._connected()
@@ -76,7 +101,8 @@ class PostgresStore:
         async def read() -> News:
             connection = await self._connected()
             async with connection.transaction(isolation="repeatable_read"):
-                return await _news(connection, after)
+                found = await _found(connection, after)
+            return await self._told(found, connection, connection)
 
         return self._run(read)
 
@@ -87,19 +113,42 @@ class PostgresStore:
             self._held = connection.transaction(isolation="read_committed")
             await self._held.start()
             await connection.fetch(_HOLD)
-            return await _news(connection, after)
+            return await self._told(await _found(connection, after), connection, None)
 
         return self._run(begin)
+
+    async def _told(self, found: _Found, seen: asyncpg.Connection, free: asyncpg.Connection | None) -> News:
+        """`seen`: by which connection; `free`: by which it is to be made certain, None: by a second one. Raises
+        CatalogUnavailableError."""
+        after, kept, rows, last = found
+        self._known.check(after, last)
+        news = news_of(after, kept, rows, last)
+        if news.version is not None:
+            try:
+                with translated():
+                    async with asyncio.timeout(CERTAIN_S):
+                        begun = await seen.fetchval(_BEGUN)
+                        free = free or await self._connected_again()
+                        is_same = await free.fetchrow(_CERTAIN, begun) is not None
+            except DatabaseUnavailableError as error:
+                if free is not None:
+                    await _end(free)
+                raise CatalogUncertainError(f"version {news.version} is not certain: {error}", news) from error
+            if not is_same:
+                raise CatalogUncertainError(f"version {news.version} is not certain: another server answers", news)
+        self._known.told(after, rows, last)
+        return news
 
     def commit(self, records: Sequence[bytes]) -> int:
         row = change_of(records)
 
         async def commit() -> int:
             connection = self._holding()
-            version = newest_of(await connection.fetchrow(LAST)) + 1
+            version = newest_of(await connection.fetchrow(LAST.format(after="0"))) + 1
             await connection.execute("insert into change (version, records, crc) values ($1, $2, $3)", version, *row)
             held, self._held = self._held, None
             await held.commit()
+            self._known.is_told(version, row[1])
             return version
 
         return self._run(commit)
@@ -109,13 +158,11 @@ class PostgresStore:
             raise CatalogUnavailableError("the catalog is not held any more")
         return self._connection
 
-    def abandon(self, *, certain: bool = False) -> None:
+    def abandon(self) -> None:
         async def abandon() -> None:
-            if certain:  # what is seen may be lacking at a synchronous standby: statements.CERTAIN_HEADS
-                await self._holding().execute(_CHANGE_NOTHING)
             held, self._held = self._held, None
             if held is not None:
-                await (held.commit() if certain else held.rollback())
+                await held.rollback()
 
         self._run(abandon)
 
@@ -142,8 +189,24 @@ class PostgresStore:
         self._runner.close()
 
 
-async def _news(connection: Any, after: int) -> News:
+async def _end(connection: asyncpg.Connection) -> None:
+    """The server is told to stop: else it would wait for the standby in one more process with each look."""
+    with contextlib.suppress(DatabaseUnavailableError), translated():
+        await connection.close(timeout=END_S)
+
+
+class _Found(NamedTuple):
+    """Of the tables, at one moment."""
+
+    after: int
+    kept: Row | None
+    rows: Sequence[Row]
+    last: Last
+
+
+async def _found(connection: Any, after: int) -> _Found:
     """In a transaction that sees one moment, or holds the catalog."""
     kept = await connection.fetchrow(KEPT.format(after="$1"), after)
     rows = await connection.fetch(CHANGES.format(after="$1"), after)
-    return news_of(after, kept, rows, await connection.fetchrow(LAST))
+    last = await connection.fetchrow(LAST.format(after="$1"), after)
+    return _Found(after, kept, rows, last)

@@ -1,6 +1,6 @@
 """Connections to the database, and what an error of one means.
 
-A node has few: one that holds its lock and renews its lease, one for the catalog, and a pool for the rest. A server
+A node has few: one that holds its lock and renews its lease, two for the catalog, and a pool for the rest. A server
 that does not answer is given up after `CALL_S`, in which a lease is not over.
 """
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 
 from halfmoon.cluster.changes import Changes
 from halfmoon.cluster.shared import SharedCatalog
-from halfmoon.cluster.store import CatalogLostError, CatalogStore, CatalogUnavailableError, News
+from halfmoon.cluster.store import CatalogLostError, CatalogStore, CatalogUnavailableError, CatalogUncertainError, News
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
 from halfmoon.server.workers.tasks import soon
@@ -30,6 +30,8 @@ BEHIND = 1_000
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 """Between tries."""
+
+_OF_RIGHTS = control.AclsChanged, control.UsersChanged, control.TokensChanged
 
 logger = logging.getLogger("halfmoon.server")
 
@@ -46,6 +48,13 @@ async def _carried_out(slices: Generator[object, Any, T]) -> T:
 def _may_come_later(record: bytes) -> bool:
     """Of what others have changed meanwhile nothing is in its way: whoever began the later generation has the shard."""
     return isinstance(control.decode(record), control.ShardStarted)
+
+
+def _is_of_rights(news: News) -> bool:
+    """It may say that somebody may do less than before."""
+    if news.snapshot is not None:
+        return True
+    return any(isinstance(control.decode(record), _OF_RIGHTS) for each in news.changes for record in each.records)
 
 
 class SharedCatalogDriver:
@@ -78,8 +87,8 @@ class SharedCatalogDriver:
         """How often `catch_up` was called, and of which calls what was to be known is known."""
         self._now_s = now_s
         self.confirmed_s = now_s()
-        """When the last look was begun that has succeeded. Each change begins with one: whoever catches up waits behind
-        many."""
+        """When the last look was begun that has succeeded, or has found what is not certain and takes nobody's rights.
+        Each change begins with one: whoever catches up waits behind many."""
         self.tell: Callable[[int], Coroutine[Any, Any, None]] | None = None
         """Tells the other processes of a new version; a change is over when they know it, or cannot be told soon."""
 
@@ -175,7 +184,7 @@ class SharedCatalogDriver:
                 if news.version is None:
                     return await self._run(lambda: self._store.commit(records))
                 was_made = any(each.version == version and list(each.records) == records for each in news.changes)
-                await self._run(partial(self._store.abandon, certain=was_made))
+                await self._run(self._store.abandon)
                 if was_made:
                     return version
                 if news.snapshot is not None or not all(map(_may_come_later, records)):
@@ -204,8 +213,15 @@ class SharedCatalogDriver:
 
     async def _news(self, ask: Callable[[int], News], after: int) -> News:
         """Raises CatalogUnavailableError. Where the catalog went back, this process knows what others never will."""
+        begun_s = self._now_s()
         try:
             return await self._run(partial(ask, after))
+        except CatalogUncertainError as error:
+            # Nobody was told that it is done. So what is known here is what holds, unless somebody was told just before
+            # it became uncertain; that may be only where nobody loses a right by it.
+            if not _is_of_rights(error.news):
+                self.confirmed_s = begun_s
+            raise
         except CatalogLostError as error:
             if not self._is_lost:
                 self._is_lost = True

@@ -17,7 +17,7 @@ from halfmoon.cluster.changes import Changes, NoChangeError
 from halfmoon.cluster.placement import Layout
 from halfmoon.cluster.shared import SharedCatalog
 from halfmoon.cluster.sqlite_store import SqliteStore
-from halfmoon.cluster.store import CatalogUnavailableError, Cluster
+from halfmoon.cluster.store import CatalogUnavailableError, CatalogUncertainError, Cluster, News
 from halfmoon.config.settings import Settings, load_settings
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.hold import HoldService
@@ -395,29 +395,114 @@ def test_a_commit_of_which_nobody_has_heard_is_told_once_it_is_certain(path: Pat
 
     async def scenario() -> None:
         one = Process(path, insists=True)
-        commit, abandon = one.store.commit, one.store.abandon
+        commit, begin = one.store.commit, one.store.begin
         tried = 0
 
         def is_not_answered(records: Sequence[bytes]) -> int:
             commit(records)
             raise CatalogUnavailableError("no answer")
 
-        def is_not_certain(*, certain: bool = False) -> None:
+        def is_not_certain(after: int) -> News:
             nonlocal tried
-            abandon()
-            if certain:
+            news = begin(after)
+            if news.version is not None:
                 tried += 1
                 if tried < 3:
                     assert not change.done()
-                    raise CatalogUnavailableError("no answer")
+                    one.store.abandon()
+                    raise CatalogUncertainError("no answer", news)
+            return news
 
         one.store.commit = is_not_answered  # type: ignore[method-assign]
-        one.store.abandon = is_not_certain  # type: ignore[method-assign]
+        one.store.begin = is_not_certain  # type: ignore[method-assign]
         change = asyncio.ensure_future(one.driver.change(one.create("t")))
         await change
         assert tried == 3
         assert not one.lost
         await one.driver.stop()
+
+    run(scenario)
+
+
+class Failing:
+    """Two catalogs: what all see is in the one, and what a synchronous standby has is in the other. While that is away,
+    nobody can say that what is new is there as well."""
+
+    def __init__(self, path: Path, process: Process) -> None:
+        self._standby = path.with_name("standby")
+        process.store.copy(self._standby)
+        self._process, self._read, self._begin = process, process.store.read, process.store.begin
+        self.goes_away()
+
+    def goes_away(self) -> None:
+        store: Any = self._process.store
+        store.read = lambda after: self._certain(self._read(after))
+        store.begin = self._certain_and_held
+
+    def _certain_and_held(self, after: int) -> News:
+        try:
+            return self._certain(self._begin(after))
+        except CatalogUncertainError:
+            self._process.store.abandon()
+            raise
+
+    def _certain(self, news: News) -> News:
+        if news.version is not None:
+            raise CatalogUncertainError("the standby does not answer", news)
+        return news
+
+    def is_back(self) -> None:
+        store: Any = self._process.store
+        store.read, store.begin = self._read, self._begin
+
+    def takes_over(self) -> None:
+        self._process.store.close()
+        self._process.driver._store = self._process.store = SqliteStore(self._standby)
+
+
+@pytest.mark.parametrize("takes_over", [False, True])
+def test_what_all_see_and_a_standby_may_lack_is_applied_by_nobody(path: Path, takes_over: bool) -> None:
+    async def scenario() -> None:
+        author, other = Process(path), Process(path, 2, insists=True)
+        await author.driver.change(author.create("a"))
+        await other.driver.catch_up()
+        standby = Failing(path, other)
+        await author.driver.change(author.create("b"))  # and it is not told yet that it is made
+        for each in (other.driver.catch_up(), other.driver.change(other.create("c"))):
+            with pytest.raises(CatalogUncertainError):
+                await each
+        assert (other.names(), other.shared.version, len(other.applied)) == (["a"], 1, 1)
+        if takes_over:
+            standby.takes_over()
+        else:
+            standby.is_back()
+        await other.driver.change(other.create("c"))
+        assert other.names() == (["a", "c"] if takes_over else ["a", "b", "c"])
+        assert other.lost == []
+        await author.driver.stop()
+        await other.driver.stop()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("of_rights", [False, True])
+def test_who_sees_what_is_not_certain_has_heard_of_the_catalog_unless_somebody_may_lose_a_right_by_it(
+    path: Path, of_rights: bool
+) -> None:
+    async def scenario() -> None:
+        author, other = Process(path), Process(path, 2)
+        Failing(path, other)
+        before = other.driver.confirmed_s
+        await other.driver.catch_up()
+        nothing_new = other.driver.confirmed_s
+        assert nothing_new > before
+        record = control.AclsChanged([], []) if of_rights else control.ShardStarted(1, 1, 1)
+        await author.driver.change(lambda: author.changes.append_control(record))
+        with pytest.raises(CatalogUncertainError):
+            await other.driver.catch_up()
+        assert (other.driver.confirmed_s > nothing_new) is not of_rights
+        await author.driver.stop()
+        await other.driver.stop()
 
     run(scenario)
 

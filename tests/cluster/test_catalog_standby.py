@@ -1,0 +1,115 @@
+"""What a synchronous standby may lack of the catalog is told to nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from halfmoon.cluster.store import CatalogStore, CatalogUncertainError, Change, News
+from halfmoon.testing.postgres import PostgresServer, programs
+from halfmoon.testing.standby import Standby
+from tests.cluster.catalog_contract import change
+
+LOOKS = 2
+WAITING = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'"
+
+
+class Pair:
+    def __init__(self, folder: Path) -> None:
+        folder.chmod(0o755)  # root's server is another user's
+        for each in list(folder.parents)[:3]:
+            each.chmod(0o755)
+        self.primary = PostgresServer(folder / "primary", durable=False)
+        self.standby = Standby(folder / "standby", durable=False)
+        self._stores: list[CatalogStore] = []
+
+    def make(self) -> None:
+        from halfmoon.cluster.postgres.connecting import Access
+        from halfmoon.cluster.postgres.schema import create
+
+        self.primary.__enter__()
+        asyncio.run(create(Access(self.primary.dsn()), "a-cluster", 1, 0))
+        self.standby.follow(self.primary)
+
+    def open(self, server: PostgresServer) -> CatalogStore:
+        from halfmoon.cluster.postgres.catalog import PostgresStore
+        from halfmoon.cluster.postgres.connecting import Access
+
+        self._stores.append(PostgresStore(Access(server.dsn())))
+        return self._stores[-1]
+
+    def end(self) -> None:
+        for each in self._stores:
+            each.close()
+        for server in (self.standby, self.primary):
+            if server.is_running:
+                server.stop()
+
+    def change_at_the_primary_alone(self, store: CatalogStore, version: int) -> None:
+        """As where the client of a commit has stopped to wait for the standby."""
+        self.primary.ask(
+            "set synchronous_commit = local",
+            f"insert into change (version, records, crc) select {version}, records, crc from change where version = 1",
+        )
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    pytest.importorskip("asyncpg", reason="asyncpg is not installed: pip install 'halfmoon[cluster]'")
+    if programs() is None:
+        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+    made = Pair(tmp_path)
+    try:
+        made.make()
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.mark.parametrize("takes_over", [False, True])
+def test_news_that_a_standby_may_lack_is_told_to_nobody(pair: Pair, takes_over: bool) -> None:
+    author, other = pair.open(pair.primary), pair.open(pair.primary)
+    change(author, b"a")
+    a = Change(1, (b"a",))
+    assert other.read(0) == other.begin(0) == News(None, [a])
+    other.abandon()
+    pair.standby.stop()
+    pair.change_at_the_primary_alone(author, 2)
+    seen = News(None, [Change(2, (b"a",))])
+    for _ in range(LOOKS):
+        for ask in (other.read, other.begin):
+            with pytest.raises(CatalogUncertainError, match="version 2 is not certain") as raised:
+                ask(1)
+            assert raised.value.news == seen
+    assert author.read(2).version is None, "where there is no news, nothing waits for the standby"
+    assert pair.primary.ask(WAITING) == "0", "no look goes on at the server"
+    if takes_over:
+        pair.primary.stop()
+        pair.standby.start()
+        pair.standby.promote()
+        other = pair.open(pair.standby)
+        assert other.read(0) == News(None, [a])
+        assert change(other, b"b", after=1) == 2
+    else:
+        pair.standby.start()
+        pair.primary.ask("set synchronous_commit = on", "create table is_back ()")  # returns when it follows
+        assert other.read(1) == other.begin(1) == seen
+        assert other.commit([b"c"]) == 3
+
+
+def test_whether_another_server_has_it_says_nothing(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that holds the catalog was replaced, and nobody has told it."""
+    from halfmoon.cluster.postgres.connecting import Access
+
+    author, other = pair.open(pair.primary), pair.open(pair.primary)
+    change(author, b"a")
+    pair.standby.promote()
+    others = Access(pair.standby.dsn())
+    other.read(1)  # it is connected
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(other, "_access", others)
+        with pytest.raises(CatalogUncertainError, match="another server answers"):
+            other.begin(0)
