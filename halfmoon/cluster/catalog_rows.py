@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from halfmoon.cluster.store import CatalogLostError, CatalogUnavailableError, Change, News
+from halfmoon.cluster.store import CatalogDamagedError, CatalogLostError, Change, News
 from halfmoon.core.crc import crc32c
 
 KEPT: Final = "select version, data, crc from snapshot where version > {after}"
@@ -62,7 +62,7 @@ class Known:
 
 def news_of(after: int, kept: Row | None, rows: Sequence[Row], last: Last) -> News:
     """`kept`, `rows`, `last`: what KEPT and CHANGES say behind version `after`, and LAST, at one moment. Raises
-    CatalogUnavailableError."""
+    CatalogLostError, CatalogDamagedError."""
     newest = newest_of(last)
     if newest < after:
         raise CatalogLostError(
@@ -74,11 +74,11 @@ def news_of(after: int, kept: Row | None, rows: Sequence[Row], last: Last) -> Ne
     since = after if snapshot is None else snapshot[0]
     changes = [Change(row[0], _records.decode(_checked(*row))) for row in rows if row[0] > since]
     if [change.version for change in changes] != list(range(since + 1, since + 1 + len(changes))):
-        raise CatalogUnavailableError(f"changes of the catalog are missing behind version {since}")
+        raise CatalogDamagedError(f"changes of the catalog are missing behind version {since}")
     return News(snapshot, changes)
 
 
 def _checked(version: int, data: bytes, crc: int) -> bytes:
     if crc32c(data) != crc:
-        raise CatalogUnavailableError(f"version {version} of the catalog is damaged")
+        raise CatalogDamagedError(f"version {version} of the catalog is damaged")
     return bytes(data)

@@ -54,6 +54,10 @@ class News(NamedTuple):
         return None if self.snapshot is None else self.snapshot[0]
 
 
+class CatalogDamagedError(CatalogUnavailableError):
+    """What is kept cannot be read: to ask again is no use."""
+
+
 class CatalogUncertainError(CatalogUnavailableError):
     """There is news, and it may be lost yet."""
 

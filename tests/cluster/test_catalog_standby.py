@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,10 +20,9 @@ WAITING = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'"
 
 
 class Pair:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self) -> None:
+        self._folder = folder = Path(tempfile.mkdtemp(prefix="halfmoon-postgres-"))
         folder.chmod(0o755)  # root's server is another user's
-        for each in list(folder.parents)[:3]:
-            each.chmod(0o755)
         self.primary = PostgresServer(folder / "primary", durable=False)
         self.standby = Standby(folder / "standby", durable=False)
         self._stores: list[CatalogStore] = []
@@ -35,10 +36,11 @@ class Pair:
         self.standby.follow(self.primary)
 
     def open(self, server: PostgresServer) -> CatalogStore:
-        from halfmoon.cluster.postgres.catalog import PostgresStore
+        from halfmoon.cluster.postgres.catalog import PostgresStore, read_cluster
         from halfmoon.cluster.postgres.connecting import Access
 
-        self._stores.append(PostgresStore(Access(server.dsn())))
+        access = Access(server.dsn())
+        self._stores.append(PostgresStore(access, asyncio.run(read_cluster(access))))
         return self._stores[-1]
 
     def end(self) -> None:
@@ -47,6 +49,7 @@ class Pair:
         for server in (self.standby, self.primary):
             if server.is_running:
                 server.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def change_at_the_primary_alone(self, store: CatalogStore, version: int) -> None:
         """As where the client of a commit has stopped to wait for the standby."""
@@ -57,11 +60,11 @@ class Pair:
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
+def pair() -> Iterator[Pair]:
     pytest.importorskip("asyncpg", reason="asyncpg is not installed: pip install 'halfmoon[cluster]'")
     if programs() is None:
         pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
-    made = Pair(tmp_path)
+    made = Pair()
     try:
         made.make()
         yield made

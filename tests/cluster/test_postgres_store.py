@@ -15,10 +15,11 @@ from tests.cluster.servers import postgres
 
 
 def _open(dsn: str) -> CatalogStore:
-    from halfmoon.cluster.postgres.catalog import PostgresStore
+    from halfmoon.cluster.postgres.catalog import PostgresStore, read_cluster
     from halfmoon.cluster.postgres.connecting import Access
 
-    return PostgresStore(Access(dsn))
+    access = Access(dsn)
+    return PostgresStore(access, asyncio.run(read_cluster(access)))
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from halfmoon.cluster.postgres.connecting import Access, translated
 from halfmoon.cluster.postgres.schema import check_known
 from halfmoon.cluster.store import CatalogUnavailableError, CatalogUncertainError, Cluster, News
 from halfmoon.core.crc import crc32c
+from halfmoon.errors import StartError
 
 T = TypeVar("T")
 
@@ -40,11 +41,35 @@ END_S: Final = 1.0
 """For a server that waits to say so."""
 
 
-class PostgresStore:
-    """One thread calls it; it has a connection and an event loop of its own. Raises StartError."""
+async def read_cluster(access: Access) -> Cluster:
+    """Raises DatabaseUnavailableError; StartError where there is no cluster that this program can do with, or where
+    nobody can make sense of how it is to be reached."""
+    try:
+        connection = await access.connect()
+    except (DatabaseUnavailableError, ValueError, OverflowError) as error:
+        said = error.__cause__ if isinstance(error, DatabaseUnavailableError) else error
+        if isinstance(said, (ValueError, OverflowError)):  # the driver's, of the words of an address
+            raise StartError(f"$.cluster.database: {said}") from error
+        raise
+    try:
+        with translated():
+            await check_known(connection)
+            row = await connection.fetchrow("select id, shards from cluster")
+    except BaseException:
+        connection.terminate()
+        raise
+    with contextlib.suppress(DatabaseUnavailableError), translated():
+        await connection.close(timeout=END_S)
+    return Cluster(row[0], row[1])
 
-    def __init__(self, access: Access) -> None:
+
+class PostgresStore:
+    """One thread calls it; it has connections and an event loop of its own. It connects when it is used."""
+
+    def __init__(self, access: Access, cluster: Cluster) -> None:
+        """`cluster`: as of `read_cluster`."""
         self._access = access
+        self.cluster = cluster
         self._runner = asyncio.Runner()
         self._connection: asyncpg.Connection | None = None
         self._second: asyncpg.Connection | None = None
@@ -53,11 +78,6 @@ class PostgresStore:
         """The transaction that holds the catalog."""
         self._known = Known()
         self._is_closed = False
-        try:
-            self.cluster: Cluster = self._run(self._read_cluster)
-        except BaseException:
-            self.close()
-            raise
 
     def _run(self, call: Callable[[], Awaitable[T]]) -> T:
         async def run() -> T:
@@ -90,12 +110,6 @@ class PostgresStore:
         if self._second is None or self._second.is_closed():
             self._second = await self._access.connect()
         return self._second
-
-    async def _read_cluster(self) -> Cluster:
-        connection = await self._connected()
-        await check_known(connection)
-        row = await connection.fetchrow("select id, shards from cluster")
-        return Cluster(row[0], row[1])
 
     def read(self, after: int) -> News:
         async def read() -> News:

@@ -6,20 +6,20 @@ asyncpg and obstore are imported here, and nowhere before: whoever has no cluste
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from halfmoon.cluster.engine.database import DatabaseUnavailableError
-from halfmoon.cluster.store import CatalogUnavailableError
 from halfmoon.errors import StartError
 from halfmoon.server.nodes import keys
+from halfmoon.server.nodes.patience import until_it_answers
 from halfmoon.server.workers.routes import TlsRoutes, contexts
 
 if TYPE_CHECKING:
+    import asyncio
+
     from halfmoon.cluster.engine.database import LogDatabase
     from halfmoon.cluster.engine.objects import ObjectStore
     from halfmoon.cluster.postgres.connecting import Access
@@ -40,7 +40,7 @@ class Engines(Protocol):
     cluster: Cluster
 
     async def open(self) -> None:
-        """Raises StartError."""
+        """Waits until the database answers. Raises StartError."""
         ...
 
     async def close(self) -> None:
@@ -66,17 +66,14 @@ class ServiceEngines:
 
     async def open(self) -> None:
         try:
-            from halfmoon.cluster.postgres.catalog import PostgresStore
+            from halfmoon.cluster.postgres.catalog import PostgresStore, read_cluster
             from halfmoon.cluster.postgres.logs import PostgresLogs
         except ImportError as error:
             raise _lacks(error) from None
         access = database_access(self._settings.cluster)
         self.store = object_store(self._settings.cluster)
-        try:
-            self.catalog = await asyncio.to_thread(PostgresStore, access)
-        except (DatabaseUnavailableError, CatalogUnavailableError) as error:
-            raise StartError(f"the database: {error}") from error
-        self.cluster = self.catalog.cluster
+        self.cluster = await until_it_answers(partial(read_cluster, access))
+        self.catalog = PostgresStore(access, self.cluster)
         self.database = await PostgresLogs.open(access)
         self._is_open = True
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -30,6 +30,7 @@ from halfmoon.server.nodes.engines import Engines
 from halfmoon.server.nodes.holding import HeldShards
 from halfmoon.server.nodes.nearby import NearbyReads
 from halfmoon.server.nodes.node_place import NodePlace
+from halfmoon.server.nodes.patience import until_it_answers
 from halfmoon.server.nodes.places import Places
 from halfmoon.server.running import undo
 from halfmoon.server.workers.worker import Worker
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from halfmoon.config.units import Address
     from halfmoon.server.auditing import Auditing
 
-T = TypeVar("T")
 logger = logging.getLogger("halfmoon.server")
 
 READY_S: Final = 10.0
@@ -81,7 +81,7 @@ class ClusterNode:
         self._undo: list[Callable[[], object]] = []
 
     async def start(self) -> None:
-        """Raises HalfmoonError (StartError mostly) with everything undone."""
+        """Waits until the database answers. Raises HalfmoonError (StartError mostly) with everything undone."""
         try:
             await self._start()
         except BaseException:
@@ -97,7 +97,7 @@ class ClusterNode:
         await engines.open()
         clock = DatabaseClock()
         place = self.place = NodePlace(settings, await self._layout(), lambda: engines.catalog, engines.routes, clock)
-        await _at_start(clock.look(engines.database.now_ms))
+        await until_it_answers(lambda: clock.look(engines.database.now_ms))
         clock.start(engines.database.now_ms)
         on_stop(clock.stop)
         engine = Engine(
@@ -162,15 +162,16 @@ class ClusterNode:
 
     async def _layout(self) -> Layout:
         """Raises StartError."""
-        heads = await _at_start(self._engines.database.heads())
+        heads = await until_it_answers(self._engines.database.heads)
         return Layout(len(heads), sum(head.durability is Durability.FAST for head in heads))
 
     async def _is_alone(self) -> None:
         """Two processes that are the same node would send each other's clients back and forth. Raises StartError."""
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + ANOTHER_S
+        until_s: float | None = None
         while True:
-            found = await _at_start(self._engines.database.nodes())
+            found = await until_it_answers(self._engines.database.nodes)
+            until_s = until_s or loop.time() + ANOTHER_S  # from the first answer on
             alive = [each for each in found if each.number == self.place.me and each.alive]
             if not alive:
                 return
@@ -274,11 +275,3 @@ class ClusterNode:
     @property
     def http_address(self) -> Address | None:
         return None if self.settings.listeners.http is None else self.place.http_bind()
-
-
-async def _at_start(answer: Awaitable[T]) -> T:
-    """Of the database. Raises StartError where there is none."""
-    try:
-        return await answer
-    except DatabaseUnavailableError as error:
-        raise StartError(f"the database: {error}") from error

@@ -16,7 +16,14 @@ from typing import Any, TypeVar, cast
 
 from halfmoon.cluster.changes import Changes
 from halfmoon.cluster.shared import SharedCatalog
-from halfmoon.cluster.store import CatalogLostError, CatalogStore, CatalogUnavailableError, CatalogUncertainError, News
+from halfmoon.cluster.store import (
+    CatalogDamagedError,
+    CatalogLostError,
+    CatalogStore,
+    CatalogUnavailableError,
+    CatalogUncertainError,
+    News,
+)
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
 from halfmoon.server.workers.tasks import soon
@@ -126,6 +133,19 @@ class SharedCatalogDriver:
         """
         return await asyncio.shield(self._change(work, until_told))
 
+    async def change_at_start(self, work: Callable[[], T | Generator[object, Any, T]]) -> T:
+        """As `change`; a process that insists waits until the catalog can be changed. Raises CatalogUnavailableError
+        where that is no use."""
+        while True:
+            try:
+                return await self.change(work)
+            except CatalogUnavailableError as error:
+                of_no_use = self._is_lost or self._stops or isinstance(error, CatalogDamagedError)
+                if of_no_use or not self._insists:
+                    raise
+                logger.warning("event=catalog_unavailable again_s=%g error=%s", LONGEST_PAUSE_S, error)
+            await asyncio.sleep(LONGEST_PAUSE_S)
+
     async def _change(self, work: Callable[[], T | Generator[object, Any, T]], until_told: bool) -> T:
         before = -1
         try:
@@ -167,6 +187,7 @@ class SharedCatalogDriver:
         except CatalogUnavailableError as error:
             made = await self._committed_after_all(expected, records)
             if made is None:
+                self._is_lost = True
                 self._changes.failed(BrokerError(Fault.UNKNOWN_SERVER_ERROR, str(error)))
                 self._on_lost(error)
                 raise

@@ -18,7 +18,7 @@ import msgspec
 from halfmoon.cluster.changes import Changes
 from halfmoon.cluster.owners import ShardOwners
 from halfmoon.cluster.shared import SharedCatalog, check_version
-from halfmoon.cluster.store import CatalogUnavailableError
+from halfmoon.cluster.store import CatalogDamagedError, CatalogUnavailableError
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.hold import HoldService
 from halfmoon.core.identity import FORMAT, Identity
@@ -30,7 +30,7 @@ from halfmoon.errors import BrokerError, LeaseLostError, StartError, StorageErro
 from halfmoon.schema import control
 from halfmoon.server.assembly import Node
 from halfmoon.server.common import Common, CommonSections
-from halfmoon.server.running import OnStop, open_node, undo
+from halfmoon.server.running import OnStop, open_node, to_its_end, undo
 from halfmoon.server.workers.common_changes import CommonChanges
 from halfmoon.server.workers.front import Front
 from halfmoon.server.workers.transactions import TransactionShards
@@ -48,18 +48,26 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("halfmoon.server")
 
+AGAIN_S = 1.0
 AT_ONCE = 8
 """So many shards are opened or closed at once."""
 
 
-def read_all(place: Place) -> tuple[CatalogStore, News]:
-    """The shared catalog, and all that is in it. It waits. Raises StartError."""
-    store = place.open_store()
+async def read_all(place: Place) -> tuple[CatalogStore, News]:
+    """The shared catalog, and all that is in it. A node waits until its database answers. Raises StartError."""
+    store = await to_its_end(asyncio.to_thread(place.open_store))
     try:
-        return store, store.read(0)
-    except CatalogUnavailableError as error:
-        store.close()
-        raise StartError(str(error)) from error
+        while True:
+            try:
+                return store, await to_its_end(asyncio.to_thread(store.read, 0))
+            except CatalogUnavailableError as error:
+                if not place.is_cluster or isinstance(error, CatalogDamagedError):
+                    raise StartError(str(error)) from error
+                logger.warning("event=catalog_unavailable again_s=%g error=%s", AGAIN_S, error)
+            await asyncio.sleep(AGAIN_S)
+    except BaseException:
+        await to_its_end(asyncio.to_thread(store.close))
+        raise
 
 
 class OpenShards:

@@ -72,7 +72,7 @@ class RunningShards:
         front = shards.front
         loop = asyncio.get_running_loop()
         deadlines = self._deadlines(loop)
-        await self._driver.change(partial(shards.started, unset_configs, make))
+        await self._driver.change_at_start(partial(shards.started, unset_configs, make))
         on_stop(self._stop_all)
         for number in shards.nodes:
             self._run(number)
@@ -85,7 +85,7 @@ class RunningShards:
         plugins.attach(self.host)
         plugins.guard.runs_here()
         on_stop(plugins.stopping)
-        await self._driver.change(self._tell_plugins)
+        await self._driver.change_at_start(self._tell_plugins)
         front.administration.on_changed = self._topic_changed
         shards.wanted.bind(self._driver, front.administration)
         on_stop(self._unfollow_all)

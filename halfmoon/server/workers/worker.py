@@ -146,7 +146,7 @@ class Worker:
             loop, place.me, place.members, place.routes(loop), place.owners, self._inboxes,
             lambda process: self.news.connected(process),
         )  # fmt: skip
-        store, news = await asyncio.to_thread(read_all, place)
+        store, news = await read_all(place)
         self.shards = shards = OpenShards(
             settings, place, store, news, off, self.plugins.topic_configs, self.links, on_stop
         )  # fmt: skip
