@@ -112,14 +112,16 @@ class Membership:
 
     async def start(self) -> None:
         """Be a node. Waits until the database answers."""
+        loop = asyncio.get_running_loop()
         while not self.incarnation:
+            self.confirmed_s = loop.time()  # the lease begins somewhere in the call
             try:
                 self._lineage = await self._database.lineage()
                 self.incarnation = await self._database.register(*self._who)
             except DatabaseUnavailableError as error:
                 log.warning("event=not_registered error=%s", error)
                 await asyncio.sleep(RENEW_S)
-        self.confirmed_s = self._began_s = asyncio.get_running_loop().time()
+        self._began_s = loop.time()
         log.info("event=registered incarnation=%d", self.incarnation)
         self.upkeep.go_on(self._renew, RENEW_S, at_once=True, soon=self._renew_soon)
         self.upkeep.go_on(self._look, LOOK_S, at_once=True, soon=self._soon)
