@@ -208,7 +208,11 @@ class Membership:
     async def _look(self) -> None:
         if self.is_replaced:
             return
+        of_others = {shard: epoch for shard, epoch in self._seen.items() if shard not in self._owned}
         heads = await self._database.heads()
+        for head in heads:
+            if head.shard in of_others and head.shard not in self._owned:
+                self._may_have_gone_back(head, of_others[head.shard])
         self.nodes = await self._database.nodes()
         if self.on_look is not None:
             self.on_look(heads, self.nodes)
@@ -223,6 +227,13 @@ class Membership:
             if head.owner == self.incarnation:
                 self._own(head)
         self._looked.set()
+
+    def _may_have_gone_back(self, head: Head, seen: int) -> None:
+        """Asked for after this node had seen it in this epoch, and had it no more: where the database has forgotten
+        that it was taken, or given away, whoever gets it has the same epoch once more."""
+        is_ours = head.owner == self.incarnation
+        if head.epoch < seen + is_ours and self._seen[head.shard] == seen:
+            self._seen[head.shard] = head.epoch - is_ours
 
     def _was_away(self) -> bool:
         """The database could not be reached for so long that leases may be over. Others who live have to renew theirs

@@ -91,7 +91,7 @@ class Engine:
 
     def start(self) -> None:
         for step, interval_s in (
-            (self.lost_commits.look, LOOK_BACK_S), (self._move, MOVE_S), (self._forget, FORGET_S),
+            (self._look_back, LOOK_BACK_S), (self._move, MOVE_S), (self._forget, FORGET_S),
             (self.store.probe, LOOK_S), (self._measure_rows, ROWS_S),
             (self._delete_dead, SWEEP_S), (self._delete_leftovers, LEFTOVERS_S),
         ):  # fmt: skip
@@ -171,6 +171,10 @@ class Engine:
         return self._cache.forgotten_bytes
 
     # -- again and again -------------------------------------------------------------------------------------------
+
+    async def _look_back(self) -> None:
+        await self.lost_commits.look()
+        await self.lost_commits.learn()
 
     async def _move(self) -> None:
         while await self._mover.turn(self._writable()):

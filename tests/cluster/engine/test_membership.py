@@ -8,7 +8,8 @@ from collections import Counter
 
 import pytest
 
-from halfmoon.cluster.engine.membership import Membership
+from halfmoon.cluster.engine.database import DatabaseUnavailableError
+from halfmoon.cluster.engine.membership import GRACE_S, Membership
 from halfmoon.cluster.engine.pieces import Durability, Head
 from halfmoon.cluster.engine.sharing import Move
 from tests.cluster.engine.doubles import MemoryDatabase, unsure_database
@@ -266,6 +267,55 @@ def test_what_nodes_have_left_in_order_is_taken_at_once() -> None:
         await asyncio.sleep(10)
         await world.node(2)
         assert await world.settle(1) < 0.1
+
+    play(run())
+
+
+@pytest.mark.parametrize("what", ["take", "give"])
+def test_what_only_an_earlier_primary_had_is_done_once_more(what: str) -> None:
+    """The epoch is the same again: whoever opens a shard takes care of that."""
+
+    async def run() -> None:
+        world = World(1)
+        first = await world.node(1)
+        await world.settle(1)
+        second = await world.node(2)
+        await world.settle(10)
+        await asyncio.sleep(GRACE_S)
+        number = next(iter(first.has if what == "take" else second.has))
+        shard = world.database.shards[number]
+        assert shard.head.epoch == (1 if what == "take" else 2)
+        owner = None if what == "take" else first.member.incarnation
+        before = shard.head._replace(epoch=shard.head.epoch - 1, owner=owner)
+
+        async def no_answer(*_: object) -> None:
+            raise DatabaseUnavailableError("no look takes it before its loss was noticed")
+
+        first.database.take = second.database.take = no_answer
+        shard.head = before
+        world.epochs[number].clear()
+        for node in world.nodes:
+            while node.member.epoch_of(number) == before.epoch + 1:
+                await asyncio.sleep(0.01)
+        del first.database.take, second.database.take
+        await world.settle(5)
+        assert number in {**first.has, **second.has}
+
+    play(run())
+
+
+def test_a_lease_counts_from_before_it_was_asked_for() -> None:
+    """Afterwards it would be taken for longer than it is, until it is renewed."""
+
+    async def run() -> None:
+        world = World(1)
+        node = Node(world, 1)
+        world.nodes.append(node)
+        node.database.pause_s = lambda: 0.7
+        begun_s = asyncio.get_running_loop().time()
+        await node.member.start()
+        assert asyncio.get_running_loop().time() - begun_s > 2
+        assert node.member.confirmed_s == begun_s
 
     play(run())
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.pieces import Durability, Head
 from halfmoon.server.nodes.lost_commits import LostCommits
 from tests.server.asking import NONE
@@ -20,15 +24,30 @@ SHARD = 3
 class Rig:
     def __init__(self, epoch: int, flushed: int) -> None:
         self.head = Head(SHARD, Durability.FAST, epoch, 1, flushed)
-        self.log: Any = SimpleNamespace(shard=SHARD, epoch=epoch, flushed=flushed)
+        opened = self.head._replace(end=flushed - 50)
+        self.log: Any = SimpleNamespace(
+            shard=SHARD, epoch=epoch, flushed=flushed, backing=SimpleNamespace(head=opened)
+        )  # fmt: skip
+        self.is_certain = True
         self.stopped: list[str] = []
         self.lost = LostCommits(self, lambda: [self.log], lambda _, error: self.stopped.append(str(error)))  # type: ignore[arg-type]
 
     async def heads(self) -> list[Head]:
         return [self.head]
 
+    async def certain_heads(self, shards: list[int]) -> list[Head]:
+        if not self.is_certain:
+            raise DatabaseUnavailableError("the standby is away")
+        assert shards == [SHARD]
+        return await self.heads()
+
     def look(self) -> list[str]:
-        asyncio.run(self.lost.look())
+        async def look() -> None:
+            await self.lost.look()
+            with contextlib.suppress(DatabaseUnavailableError):
+                await self.lost.learn()
+
+        asyncio.run(look())
         return list(self.lost.problems.values())
 
 
@@ -63,6 +82,59 @@ def test_an_epoch_that_another_node_has_taken_again_is_told() -> None:
         "shard 3 is incarnation 2's in the database, and was 1's in epoch 5: the database has lost commits"
     )
     assert rig.stopped == [problem]
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_a_take_that_only_an_earlier_primary_had_is_no_loss(here: bool) -> None:
+    """All saw it there, and nothing was promised in that epoch: the standby that has taken over need not have it."""
+    rig = Rig(epoch=5, flushed=100)
+    assert rig.look() == []
+    taken = rig.head._replace(epoch=6, owner=2)
+    before, rig.head, rig.is_certain = rig.head, taken, False
+    if here:
+        rig.lost.owned(taken)
+        rig.log.epoch, rig.log.backing.head = 6, taken
+    else:
+        rig.lost._logs = tuple
+    for head in (taken, before, taken._replace(owner=3)):
+        rig.head = head
+        assert rig.look() == []
+    assert (rig.stopped, rig.lost.kept) == ([], {})
+
+
+@pytest.mark.parametrize("by", ["a commit", "a look"])
+def test_an_epoch_that_was_certain_is_no_such_take(by: str) -> None:
+    rig = Rig(epoch=5, flushed=100)
+    assert rig.look() == []
+    taken = rig.head._replace(epoch=6, owner=2)
+    before, rig.head = rig.head, taken
+    if by == "a commit":
+        rig.is_certain = False
+        rig.lost.owned(taken)
+        rig.log.epoch, rig.log.backing.head, rig.log.flushed = 6, taken, 130
+        rig.head = taken._replace(end=130)
+    else:
+        rig.lost._logs = tuple
+    assert rig.look() == []
+    rig.head = before
+    assert rig.look() == ["shard 3 has epoch 5 in the database, and had 6: the database has lost commits"]
+    assert rig.lost.kept == ({SHARD: 6} if by == "a commit" else {})
+
+
+def test_what_another_server_has_made_certain_is_not_what_was_seen() -> None:
+    rig = Rig(epoch=5, flushed=100)
+    assert rig.look() == []
+    rig.lost._logs = tuple
+    before, rig.head = rig.head, rig.head._replace(epoch=6, owner=2)
+
+    async def story() -> None:
+        await rig.lost.look()
+        rig.head = before  # the standby has taken over
+        await rig.lost.learn()
+        await rig.lost.look()
+
+    asyncio.run(story())
+    assert rig.lost.problems == {}
 
 
 def test_what_is_committed_while_the_database_is_asked_is_no_loss() -> None:
@@ -149,5 +221,55 @@ def test_a_shard_of_which_the_taking_was_lost_is_taken_again_and_stays(tmp_path:
             await world.start(3)
             await world.until(lambda: len(world.holders()[3]) == SHARDS // 2)
             await only_read(world, 1, partition)
+
+    played(story())
+
+
+def test_a_shard_whose_taking_only_an_earlier_primary_had_is_opened_in_a_later_epoch(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path, 2, [Durability.FAST] * SHARDS) as world:
+            await world.create("t", SHARDS)
+            await world.database.drain(1, True)
+            await world.until(lambda: len(world.holders()[2]) == SHARDS)
+            partition = await written(world, b"kept")
+            await world.database.drain(1, False)
+
+            database, away = world.engines[1].database, {"commit_rows", "certain_heads"}
+
+            def may_be_away(name: str) -> Any:
+                call = getattr(database, name)
+
+                async def asked(*arguments: Any) -> Any:
+                    if name in away:
+                        raise DatabaseUnavailableError("the standby is away")
+                    return await call(*arguments)
+
+                return asked
+
+            for name in ("commit_rows", "certain_heads", "take"):
+                setattr(database, name, may_be_away(name))
+            standby: dict[int, Any] = {}
+
+            async def hand_over(*_: object) -> Any:  # node 2 dies rather
+                standby.update(deepcopy(world.database.shards))
+                return None
+
+            world.engines[2].database.hand_over = hand_over
+            await world.stop(2)
+            first = world.nodes[1]
+            await world.until(lambda: len(first.place.logs) == SHARDS)
+            tried = {shard: found.head.epoch for shard, found in world.database.shards.items()}
+            assert all(tried[shard] > standby[shard].head.epoch for shard in tried)
+            away.add("take")  # before the loss was noticed
+            world.database.shards.update(standby)
+            await world.until(lambda: all(first.member.epoch_of(shard) is None for shard in tried))
+            lost = first.held._engine.lost_commits
+            await lost.look()
+            away.clear()
+            await world.shared_out()
+            assert (lost.problems, lost.kept) == ({}, {})
+            assert all(world.database.shards[shard].head.epoch > tried[shard] for shard in tried)
+            await world.send("t", partition, b"more")
+            assert await world.read("t", partition) == [b"kept", b"more"]
 
     played(story())
