@@ -103,6 +103,18 @@ def test_news_that_a_standby_may_lack_is_told_to_nobody(pair: Pair, takes_over: 
         assert other.commit([b"c"]) == 3
 
 
+def test_a_connection_that_has_ended_meanwhile_is_made_anew(pair: Pair) -> None:
+    author, other = pair.open(pair.primary), pair.open(pair.primary)
+    change(author, b"a")
+    assert other.begin(0).version == 1
+    other.abandon()
+    change(author, b"b", after=1)
+    ended = "select pg_terminate_backend(pid) from pg_stat_activity where query like '%emit%'"
+    assert pair.primary.ask(f"{ended} and pid <> pg_backend_pid()") == "t"
+    assert other.begin(1).version == 2
+    assert other.commit([b"c"]) == 3
+
+
 def test_whether_another_server_has_it_says_nothing(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that holds the catalog was replaced, and nobody has told it."""
     from halfmoon.cluster.postgres.connecting import Access

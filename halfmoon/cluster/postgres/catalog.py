@@ -107,8 +107,14 @@ class PostgresStore:
         return self._connection
 
     async def _connected_again(self) -> asyncpg.Connection:
-        if self._second is None or self._second.is_closed():
-            self._second = await self._access.connect()
+        if self._second is not None:
+            try:
+                with translated():
+                    await self._second.fetchval("select 1")
+                return self._second
+            except DatabaseUnavailableError:  # it is used seldom, and may have ended long ago
+                self._second.terminate()
+        self._second = await self._access.connect()
         return self._second
 
     def read(self, after: int) -> News:
