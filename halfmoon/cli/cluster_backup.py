@@ -140,11 +140,15 @@ def rebuild(
 ) -> int:
     """Make a database of what is in the store, where it is lost.
 
-    In an empty database, while no node runs, where all backups are lost, too. Lost is what was in the database only:
-    messages of fast shards of the last minute, more where the store had been away; users, access rules, quotas and
-    configurations of nodes. LEFT-OUT are log positions behind or before a hole.
+    This is for the case that all backups are lost, too. Stop all nodes before, and name an empty database. What was in
+    the database only is lost: messages of fast shards of the last minute, more where the store had been away; users,
+    access rules, quotas and configurations of nodes.
 
-    Nodes can be started when all of it is there: a rebuild that was interrupted is given again.
+    LEFT_OUT are log positions that are in the store and not in the cluster, because an object is missing between them
+    and the rest. The cluster is made all the same, and the exit code is 1. EXPIRED are those that retention had
+    dropped. They are in the store for other shards only.
+
+    Nodes can be started when the command says what the cluster has. A rebuild that was interrupted is given again.
     """
     settings = settings_of(config)
 
@@ -164,12 +168,13 @@ def rebuild(
         {
             "shard": shard, "start": chain.start, "end": chain.end,
             "left_out": [f"{low}-{high}" for low, high in chain.left_out],
+            "expired": [f"{low}-{high}" for low, high in chain.expired],
         } for shard, chain in found.chains.items()
     ]  # fmt: skip
     if result is Output.JSON:
         output.json_document({"cluster": found.cluster.id, "topics": topics, "unread": found.unread, "shards": rows})
     else:
-        output.table(rows, ("shard", "start", "end", "left_out"))
+        output.table(rows, ("shard", "start", "end", "left_out", "expired"))
     output.note(
         f"halfmoon: cluster {found.cluster.id} has {topics} topics again, of {found.objects} objects"
         + (f"; {found.unread} more do not say what they are" if found.unread else "")

@@ -9,8 +9,15 @@ A database that was brought back to an earlier moment goes on in a later *genera
 after that moment is in the store for a while, and was discarded, brought together or not: no piece of an earlier
 generation reaches beyond a segment that was begun in a later one.
 
-A log has no holes and begins with a segment. Where there is a hole, what is left are several stretches: the largest is
-the log. Before it may be what retention had dropped already; behind it what cannot be read without what is missing.
+A log has no holes and begins with a segment. Where there is a hole, what is left are several stretches, for one of two
+reasons:
+
+- Retention has dropped whole segments from the beginning. An object that other shards need stays for them, and lists
+  what this shard had there. So what is in objects of several shards only, and before a stretch that begins with a
+  segment, has *expired*, however large it is.
+- An object is missing. What lies before the hole is in objects of this shard alone then, too: full ones are merged for
+  each shard, and such an object is deleted soon after it has expired, the oldest first. The largest stretch is the log:
+  behind it is what cannot be read without what is missing.
 """
 
 from __future__ import annotations
@@ -28,6 +35,8 @@ class Found(NamedTuple):
     epoch: int
     piece: Piece
     certain: bool
+    shared: bool = False
+    """The object has pieces of other shards, too: it may be there for these alone."""
 
     @property
     def generation(self) -> int:
@@ -43,7 +52,9 @@ class Chain(NamedTuple):
     pieces: Sequence[Piece]
     """They follow each other."""
     left_out: Sequence[tuple[int, int]]
-    """Positions [from, to) of other stretches."""
+    """Positions [from, to) of other stretches, …"""
+    expired: Sequence[tuple[int, int]] = ()
+    """… and of those that retention had dropped."""
 
     @property
     def start(self) -> int:
@@ -61,24 +72,54 @@ def chain(found: Iterable[Found]) -> Chain:
         known = best_at.get(each.piece.start)
         if known is None or each.rank > known.rank:
             best_at[each.piece.start] = each
-    stretches: list[list[Piece]] = []
+    stretches: list[list[Found]] = []
     covered = -1
     for start in sorted(best_at):
         piece = best_at[start].piece
         if start < covered:
             continue
-        if start == covered and piece.segment in (start, stretches[-1][-1].segment):
-            stretches[-1].append(piece)
+        if start == covered and piece.segment in (start, stretches[-1][-1].piece.segment):
+            stretches[-1].append(best_at[start])
         else:
-            stretches.append([piece])
+            stretches.append([best_at[start]])
         covered = piece.end
-    whole = [each for each in map(_from_a_segment, stretches) if each]
-    if not whole:
-        return Chain((), [(each[0].start, each[-1].end) for each in stretches])
-    best = max(whole, key=lambda each: (each[-1].end - each[0].start, each[-1].end))
-    others = [(each[0].start, each[-1].end) for each in stretches if each[-1] is not best[-1]]
-    assert all(before.end == after.start for before, after in pairwise(best))
-    return Chain(best, others)
+    parts = [part for each in stretches for part in _cut_at_a_segment(each)]
+    first = _first_not_expired(parts)
+    expired, parts = parts[:first], parts[first:]
+    best = max(filter(_begins_a_segment, parts), key=_size, default=[])
+    pieces = [each.piece for each in best]
+    assert all(before.end == after.start for before, after in pairwise(pieces))
+    return Chain(pieces, [_span(part) for part in parts if part is not best], [_span(part) for part in expired])
+
+
+def _first_not_expired(parts: list[list[Found]]) -> int:
+    """Of stretches that are cut at a segment, in the order of their positions."""
+    first, own = 0, False
+    for at, part in enumerate(parts):
+        if not own and _begins_a_segment(part):
+            first = at
+        own = own or _is_own(part)
+    return first
+
+
+def _is_own(part: list[Found]) -> bool:
+    """Whether an object is there for this shard alone. One that was stored and that the log did not go on from may be
+    there because nobody has ever needed it."""
+    return any(not each.shared and (each.certain or each is not part[-1]) for each in part)
+
+
+def _begins_a_segment(part: list[Found]) -> bool:
+    return part[0].piece.segment == part[0].piece.start
+
+
+def _size(part: list[Found]) -> tuple[int, int]:
+    """Of two that are as large the later one is larger."""
+    start, end = _span(part)
+    return end - start, end
+
+
+def _span(part: list[Found]) -> tuple[int, int]:
+    return part[0].piece.start, part[-1].piece.end
 
 
 def _not_discarded(found: list[Found]) -> list[Found]:
@@ -116,9 +157,7 @@ def _true(found: list[Found]) -> list[Found]:
     return true
 
 
-def _from_a_segment(stretch: list[Piece]) -> list[Piece]:
-    """From the first piece on that begins a segment."""
-    for at, piece in enumerate(stretch):
-        if piece.segment == piece.start:
-            return stretch[at:]
-    return []
+def _cut_at_a_segment(stretch: list[Found]) -> list[list[Found]]:
+    """What is before the first piece that begins a segment, if there is any, and the rest, if there is any."""
+    at = next((at for at, each in enumerate(stretch) if each.piece.segment == each.piece.start), len(stretch))
+    return [part for part in (stretch[:at], stretch[at:]) if part]

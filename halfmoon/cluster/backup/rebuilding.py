@@ -123,10 +123,11 @@ class Rebuilding:
             self._unread += 1
             return
         certain = naming.kind_of(key) == naming.MERGED
+        shared = len({commit.shard for commit in commits}) > 1
         for commit in commits:
             self._saw(commit.shard, commit.epoch)
             self._found.setdefault(commit.shard, []).extend(
-                Found(commit.epoch, piece, certain) for piece in commit.pieces
+                Found(commit.epoch, piece, certain, shared) for piece in commit.pieces
             )
 
     async def _read_file(self, key: str) -> None:

@@ -23,6 +23,11 @@ def merged(epoch: int, start: int, end: int, segment: int, key: str = "m") -> Fo
     return Found(epoch, piece(start, end, segment, key), certain=True)
 
 
+def shared(found: Found) -> Found:
+    """In an object that has pieces of other shards, too."""
+    return found._replace(shared=True)
+
+
 def spans(found: Chain) -> list[tuple[int, int]]:
     return [(each.start, each.end) for each in found.pieces]
 
@@ -31,7 +36,7 @@ def test_pieces_follow_each_other() -> None:
     found = chain([stored(1, 5, 9, 0), stored(1, 0, 5, 0), stored(2, 9, 12, 9)])
     assert spans(found) == [(0, 5), (5, 9), (9, 12)]
     assert (found.start, found.end, list(found.left_out)) == (0, 12, [])
-    assert chain([]) == ((), [])
+    assert chain([]) == Chain([], [], [])
 
 
 def test_what_was_fenced_off_is_not_part_of_it() -> None:
@@ -54,7 +59,8 @@ def test_what_was_brought_together_stands_for_its_parts() -> None:
 def test_a_log_begins_with_a_segment() -> None:
     found = chain([merged(1, 30, 50, 0), merged(1, 50, 60, 50), merged(1, 60, 70, 60)])
     assert spans(found) == [(50, 60), (60, 70)]
-    assert chain([merged(1, 30, 50, 0)]) == ((), [(30, 50)])
+    assert list(found.left_out) == [(30, 50)]
+    assert chain([merged(1, 30, 50, 0)]) == Chain([], [(30, 50)], [])
 
 
 LATER = 7 + EPOCHS
@@ -94,6 +100,47 @@ def test_of_what_is_left_beside_a_hole_the_larger_part_is_the_log(hole: tuple[in
     assert (found.start, found.end) == kept
     others = {(0, 10), (20, 100)} if hole == (10, 20) else {(0, 80), (90, 100)}
     assert set(found.left_out) == others - {kept}
+
+
+OLD = [shared(merged(1, at, at + 10, at)) for at in range(0, 100, 10)]
+"""Retention has dropped it; other shards need these objects still."""
+
+
+def test_what_other_shards_keep_of_what_retention_has_dropped_is_not_the_log() -> None:
+    live = [merged(2, 200, 210, 200), shared(merged(2, 210, 215, 200)), stored(2, 215, 216, 200)]
+    found = chain([*OLD, *live])
+    assert spans(found) == [(200, 210), (210, 215), (215, 216)]
+    assert (list(found.left_out), list(found.expired)) == ([], [(0, 100)])
+    one_by_one = chain([*OLD[::2], *live])
+    assert (one_by_one.start, one_by_one.end, list(one_by_one.left_out)) == (200, 216, [])
+    assert len(one_by_one.expired) == 5
+
+
+def test_what_is_kept_of_the_segment_that_was_dropped_last_is_not_the_log() -> None:
+    """It ends where the log begins, and lacks the head of its segment."""
+    found = chain([*OLD, shared(merged(1, 150, 200, 110)), merged(2, 200, 210, 200)])
+    assert spans(found) == [(200, 210)]
+    assert (list(found.left_out), list(found.expired)) == ([], [(0, 100), (150, 200)])
+
+
+def test_what_nobody_has_ever_needed_makes_nothing_live_that_was_dropped() -> None:
+    """A node had stored it, and had lost the shard: it stays in the store for a day."""
+    found = chain([*OLD, stored(2, 150, 160, 150), merged(3, 200, 210, 200)])
+    assert (spans(found), list(found.expired)) == ([(200, 210)], [(0, 100), (150, 160)])
+    gone_on = chain([*OLD, stored(2, 150, 160, 150), stored(2, 160, 170, 150), merged(3, 200, 210, 200)])
+    assert (gone_on.end, list(gone_on.expired)) == (20 + 150, [(0, 100)])
+    assert list(gone_on.left_out) == [(200, 210)]
+
+
+def test_where_an_object_is_missing_the_largest_stretch_that_has_not_expired_is_the_log() -> None:
+    own = [merged(2, at, at + 10, at) for at in range(200, 260, 10)]
+    for missing, kept in ((210, (220, 260)), (250, (200, 250)), (240, (200, 240))):
+        found = chain([*OLD, *(each for each in own if each.piece.start != missing)])
+        assert (found.start, found.end) == kept
+        assert list(found.expired) == [(0, 100)]
+        assert [high - low for low, high in found.left_out] == [50 - (kept[1] - kept[0])] * (missing != 250)
+    in_a_segment = chain([*OLD, merged(2, 200, 220, 200), merged(2, 225, 300, 200), merged(2, 300, 301, 300)])
+    assert (spans(in_a_segment), list(in_a_segment.left_out)) == ([(200, 220)], [(225, 300), (300, 301)])
 
 
 @pytest.mark.parametrize("seed", range(200))

@@ -353,6 +353,27 @@ def test_files_beside_the_log_are_found_by_their_names() -> None:
     asyncio.run(story())
 
 
+def test_a_log_does_not_end_with_what_is_in_the_store_for_other_shards_only() -> None:
+    """Retention of one shard has dropped it; the objects of its own from after that are deleted."""
+
+    async def story() -> None:
+        store = MemoryStore()
+        for commits in (
+            [Commit(0, 1, (Piece(0, 3_000, 0, 0),)), Commit(1, 1, (Piece(0, 10, 0, 0),))],
+            [Commit(0, 2, (Piece(9_000, 9_100, 0, 9_000),))],
+            [Commit(1, 2, (Piece(10, 20, 0, 0),))],
+        ):
+            key = naming.make("a-cluster", naming.MERGED, 1)
+            data = [[bytes(piece.size) for piece in commit.pieces] for commit in commits]
+            await store.put(key, footer.build(1, key, commits, data)[0])
+        found = (await Rebuilding(store, 2, 0).look()).chains
+        assert (found[0].start, found[0].end, found[0].left_out) == (9_000, 9_100, [])
+        assert found[0].expired == [(0, 3_000)]
+        assert (found[1].start, found[1].end, found[1].left_out, found[1].expired) == (0, 20, [], [])
+
+    asyncio.run(story())
+
+
 def test_a_store_of_something_else_is_refused() -> None:
     async def story() -> None:
         store = MemoryStore()
