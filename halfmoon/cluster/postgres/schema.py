@@ -21,7 +21,7 @@ from halfmoon.errors import StartError
 
 _LOCK: Final = "select pg_advisory_xact_lock(77, 0)"
 """One who makes or changes tables at a time."""
-_EMPTY: Final = "truncate cluster, node, shard, object, piece, wal, file, change, snapshot, pin"
+_EMPTY: Final = "truncate cluster, node, shard, object, piece, wal, file, change, snapshot, pin restart identity"
 _OLDER: Final = """
 select distinct number from node where lease_until > clock_timestamp() and format < $1 order by number"""
 TRIES: Final = 5

@@ -10,6 +10,7 @@ import pytest
 
 from halfmoon.cluster.backup.restoring import Restoring
 from halfmoon.cluster.backup.saving import Saving
+from halfmoon.cluster.backup.tables import COLUMNS, Rows
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from tests.cluster.backup.worlds import ID, memory, real
 
@@ -80,5 +81,20 @@ def test_a_commit_may_take_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             await Restoring(new.target, new.store, saved).run(FORMAT)
             assert not asked
             assert await new.contents() == await world.contents()
+
+    asyncio.run(story())
+
+
+def test_a_database_can_be_filled_as_often_as_it_has_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rebuild that was interrupted fills it, and leaves no cluster. Each time most incarnations are skipped."""
+
+    async def story() -> None:
+        from halfmoon.cluster.postgres import tables
+
+        monkeypatch.setattr(tables.secrets, "randbelow", lambda most: most - 1)
+        async with real(empty=True) as new:
+            for _ in range(4):
+                await new.target.fill(iter([Rows("shard", [(0, "fast", 0, 0)])]), COLUMNS)
+            assert await new.database.register(1, "host", 7, "") > tables.SKIPPED
 
     asyncio.run(story())
