@@ -15,6 +15,9 @@ PINNED_S: Final = 600.0
 """A pin that is not renewed for so long keeps nothing any more."""
 
 
+FILLED_MEANWHILE: Final = "another rebuild or restore has filled this database meanwhile: wait until it has ended"
+
+
 class Moment(NamedTuple):
     """What is being read."""
 
@@ -54,14 +57,20 @@ class Target(Protocol):
         """Raises StartError where the database has a cluster."""
         ...
 
-    async def fill(self, rows: Iterator[Rows], columns: Mapping[str, Sequence[str]]) -> None:
+    async def fill(self, rows: Iterator[Rows], columns: Mapping[str, Sequence[str]], told: list[str]) -> None:
         """Make the tables, and put these rows into them: all, or none. Each shard is in an epoch that is EPOCHS later
-        than its row says, belongs to nobody, and was restored. Without a row of `cluster` it is no cluster before
-        `finish`: no node starts, and it may be filled anew. Raises StartError where the database has a cluster."""
+        than its row says, belongs to nobody, and was restored. The lineage that this is, which no other one has, is put
+        into `told` before the commit. Without a row of `cluster` it is no cluster before `finish`: no node starts, and
+        it may be filled anew. Raises StartError where the database has a cluster."""
         ...
 
-    async def finish(self, cluster: Cluster, version: int, snapshot: bytes) -> None:
-        """What was filled in is this cluster from now on, with this catalog. Raises StartError where the database has a
+    async def finish(self, cluster: Cluster, version: int, snapshot: bytes, lineage: str) -> None:
+        """What was filled in as `lineage` is this cluster from now on, with this catalog; nobody owns a shard. Raises
+        StartError where the database has a cluster, or was filled by another one since."""
+        ...
+
+    async def lineage(self) -> str:
+        """Of the cluster, once everyone has ended who fills or finishes the database. Raises StartError where it has no
         cluster."""
         ...
 
@@ -89,4 +98,8 @@ class Unused(Protocol):
     async def fill_unused(self, rows: Iterator[Rows]) -> None:
         """Put these rows in it: all, or none. Those of `shard` are (shard, epoch, end position). Raises StartError
         where it is not unused any more."""
+        ...
+
+    async def names_object(self, key: str) -> bool:
+        """Whether it needs this object, once everyone has ended who fills it."""
         ...

@@ -10,13 +10,14 @@ import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from halfmoon.cluster.backup.committed import is_committed
 from halfmoon.cluster.backup.copied import Copied, Manifest, Wanted
 from halfmoon.cluster.backup.parallel import Progress, in_parallel
 from halfmoon.cluster.backup.ports import Target
 from halfmoon.cluster.backup.saving import PARALLEL, PAUSE_S
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.objects import ObjectStore
-from halfmoon.cluster.engine.trying import put_once, try_again
+from halfmoon.cluster.engine.trying import put_once
 from halfmoon.errors import StartError
 
 
@@ -40,24 +41,16 @@ class Restoring:
         self._total = sum(each.size for each in objects.values())
         await in_parallel(self._put, objects.values(), PARALLEL)
         ready()
+        told: list[str] = []
         try:
-            await self._target.fill(self._copied.rows(manifest), manifest.columns)
+            await self._target.fill(self._copied.rows(manifest), manifest.columns, told)
         except DatabaseUnavailableError as error:
-            if not await self._is_there(manifest.cluster_id, error):
+            if not told or not await is_committed(error, lambda: self._has(told[0]), "there is one already"):
                 raise
         return manifest
 
-    async def _is_there(self, cluster_id: str, error: DatabaseUnavailableError) -> bool:
-        """`error`: after which nobody knows. Raises DatabaseUnavailableError."""
-        try:
-            return await try_again(self._target.cluster_id, PAUSE_S) == cluster_id
-        except StartError:
-            return False
-        except DatabaseUnavailableError:
-            raise DatabaseUnavailableError(
-                f"{error}. Nobody knows whether the cluster is there: give the command again when the database "
-                "answers. If it says that there is one already, it is this one"
-            ) from error
+    async def _has(self, lineage: str) -> bool:
+        return await self._target.lineage() == lineage
 
     async def _check_store(self, prefix: str, objects: Mapping[str, Wanted]) -> None:
         """Raises StartError where something else is there: each cluster deletes what it does not know."""

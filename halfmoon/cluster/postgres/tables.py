@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from halfmoon.cluster.backup.ports import EPOCHS, PINNED_S, Made, Moment
+from halfmoon.cluster.backup.ports import EPOCHS, FILLED_MEANWHILE, PINNED_S, Made, Moment
 from halfmoon.cluster.backup.tables import COLUMNS, Row, Rows
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.postgres import schema, statements
@@ -40,6 +40,9 @@ returning number"""
 _UNPIN: Final = "delete from pin where number = $1 or until < clock_timestamp() - interval '1 d'"
 _BRING_BACK: Final = """
 update shard set epoch = epoch + $1, owner = null, wanted = null, restored = true"""
+_DISOWN: Final = "update shard set owner = null"
+_FORGET_NODES: Final = "delete from node"
+_LOCK_CLUSTER: Final = "select from cluster for update"
 _NEW_INCARNATIONS: Final = """
 select setval(found.name, nextval(found.name) + $1)
 from (select pg_get_serial_sequence('node', 'incarnation')::regclass as name) as found"""
@@ -116,7 +119,7 @@ class PostgresTables:
         async with self._connected() as connection:
             await schema.check_none(connection)
 
-    async def fill(self, rows: Iterator[Rows], columns: Mapping[str, Sequence[str]]) -> None:
+    async def fill(self, rows: Iterator[Rows], columns: Mapping[str, Sequence[str]], told: list[str]) -> None:
         async with self._connected(long=True) as connection, connection.transaction():
             await schema.make_tables(connection)
             for found in rows:
@@ -125,14 +128,25 @@ class PostgresTables:
                     found.table, records=[tuple(row) for row in found.rows], columns=named
                 )
             await _begin_anew(connection, SKIPPED * (1 + secrets.randbelow(MOST_SKIPPED)))
+            told.append(str(await connection.fetchval(statements.LINEAGE)))
 
-    async def finish(self, cluster: Cluster, version: int, snapshot: bytes) -> None:
+    async def finish(self, cluster: Cluster, version: int, snapshot: bytes, lineage: str) -> None:
         async with self._connected(long=True) as connection, connection.transaction():
             await schema.lock(connection)
             await schema.check_none(connection)
+            if str(await connection.fetchval(statements.LINEAGE)) != lineage:
+                raise StartError(FILLED_MEANWHILE)
+            await connection.execute(_DISOWN)
+            await connection.execute(_FORGET_NODES)
             row = version, snapshot, crc32c(snapshot)
             await connection.execute("insert into snapshot values ($1, $2, $3)", *row)
             await connection.execute("insert into cluster (id, shards) values ($1, $2)", *cluster)
+
+    async def lineage(self) -> str:
+        async with self._connected() as connection, connection.transaction():
+            await schema.lock(connection)
+            await schema.found_format(connection)
+            return str(await connection.fetchval(statements.LINEAGE))
 
     async def cluster_id(self) -> str:
         async with self._connected() as connection:
@@ -148,7 +162,7 @@ class PostgresTables:
 
     async def fill_unused(self, rows: Iterator[Rows]) -> None:
         async with self._connected(long=True) as connection, connection.transaction():
-            await connection.fetch("select from cluster for update")
+            await connection.fetch(_LOCK_CLUSTER)
             await connection.fetch("select from shard order by shard for update")
             await _check_unused(connection)
             for found in rows:
@@ -158,6 +172,11 @@ class PostgresTables:
                     await connection.copy_records_to_table(
                         found.table, records=found.rows, columns=COLUMNS[found.table]
                     )
+
+    async def names_object(self, key: str) -> bool:
+        async with self._connected() as connection, connection.transaction():
+            await connection.fetch(_LOCK_CLUSTER)
+            return bool(await connection.fetchval("select exists (select from object where key = $1)", key))
 
     # -- brought back ----------------------------------------------------------------------------------------------
 
@@ -170,7 +189,7 @@ class PostgresTables:
     async def bring_back(self) -> int:
         async with self._connected(long=True) as connection, connection.transaction():
             await _wait_until_nobody_lives(connection)
-            await connection.execute("delete from node")
+            await connection.execute(_FORGET_NODES)
             await connection.execute("delete from pin")
             return await _begin_anew(connection, SKIPPED)
 

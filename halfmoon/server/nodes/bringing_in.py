@@ -18,11 +18,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from halfmoon.cluster.backup.committed import is_committed
 from halfmoon.cluster.backup.parallel import Progress, in_parallel
 from halfmoon.cluster.backup.ports import Made, Unused
 from halfmoon.cluster.backup.tables import Row, Rows
 from halfmoon.cluster.engine import footer, naming
-from halfmoon.cluster.engine.database import Commit, SideFile
+from halfmoon.cluster.engine.database import Commit, DatabaseUnavailableError, SideFile
 from halfmoon.cluster.engine.merging import MOST_BYTES
 from halfmoon.cluster.engine.objects import ObjectStore
 from halfmoon.cluster.engine.pieces import Piece
@@ -109,8 +110,16 @@ class BringingIn:
         for shard in shards:
             meta = msgspec.json.encode(Identity(identity.FORMAT, self._made.cluster_id, shard.number))
             await self._send_side_file(meta, [(shard.number, identity.PATH)])
-        await self._unused.fill_unused(self._rows(shards, snapshot))
+        try:
+            await self._unused.fill_unused(self._rows(shards, snapshot))
+        except DatabaseUnavailableError as error:
+            if not await is_committed(error, self._is_there, "the cluster is not empty"):
+                raise
         return BroughtIn(len(self._objects), self._sent)
+
+    async def _is_there(self) -> bool:
+        key, _ = self._objects[-1]  # whose name nobody else has made
+        return await self._unused.names_object(key)
 
     def _look(self, shard: Stopped) -> None:
         """Find out which files it has. Raises StartError, OSError."""

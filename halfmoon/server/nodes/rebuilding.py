@@ -19,8 +19,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from halfmoon.cluster.backup.committed import is_committed
+from halfmoon.cluster.backup.ports import FILLED_MEANWHILE
 from halfmoon.cluster.backup.tables import COLUMNS
 from halfmoon.cluster.engine.cached_files import CachedFiles
+from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.storage import ShardStorage
 from halfmoon.cluster.placement import Layout, is_aligned, place_named
 from halfmoon.cluster.shared import SharedCatalog, bare, differences
@@ -30,7 +33,7 @@ from halfmoon.core.catalog.topics import RemotePartition
 from halfmoon.core.kernel import Kernel
 from halfmoon.core.storage.files import FileSystem, OsFileSystem
 from halfmoon.core.storage.local import read_memory
-from halfmoon.errors import StartError
+from halfmoon.errors import LeaseLostError, StartError
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.schema.durability import DURABILITY, FAST
@@ -206,14 +209,26 @@ async def rebuild(
     StoreUnavailableError, and as of Reading: no cluster is there then, and the next try begins anew."""
     await target.check_empty()
     found = await rebuilding.look()
-    await target.fill(rebuilding.rows(), COLUMNS)
+    told: list[str] = []
+    await target.fill(rebuilding.rows(), COLUMNS, told)
+    (lineage,) = told
     database = await logs()
     try:
         reading = Reading(database, store, found.cluster.id, settings)
         known = await reading.read([head.shard for head in await database.heads() if head.end])
         epochs = {head.shard: head.epoch for head in await database.heads()}
+    except LeaseLostError:  # nobody else removes a node that lives
+        raise StartError(FILLED_MEANWHILE) from None
     finally:
         await database.close()
     shared = shared_catalog(known, rebuilding.layout, reading.table, epochs)
-    await target.finish(found.cluster, max(1, shared.version), shared.save())
+
+    async def is_there() -> bool:
+        return await target.lineage() == lineage
+
+    try:
+        await target.finish(found.cluster, max(1, shared.version), shared.save(), lineage)
+    except DatabaseUnavailableError as error:
+        if not await is_committed(error, is_there, "there is one already"):
+            raise
     return found, len(shared.catalog.by_number)

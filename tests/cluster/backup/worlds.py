@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from halfmoon.cluster.backup.ports import EPOCHS, PINNED_S, Moment, Source, Target
+from halfmoon.cluster.backup.ports import EPOCHS, FILLED_MEANWHILE, PINNED_S, Moment, Source, Target
 from halfmoon.cluster.backup.tables import COLUMNS, Rows
 from halfmoon.cluster.engine import footer
 from halfmoon.cluster.engine.database import Commit, LogDatabase, SideFile
@@ -90,7 +90,7 @@ class MemoryTables:
         if self.is_cluster:
             raise StartError("the database has a cluster already")
 
-    async def fill(self, rows: Iterator[Rows], columns: Mapping[str, Sequence[str]]) -> None:
+    async def fill(self, rows: Iterator[Rows], columns: Mapping[str, Sequence[str]], told: list[str]) -> None:
         found = MemoryDatabase([])
         catalog: list[Any] = []
         snapshots: list[Any] = []
@@ -119,12 +119,22 @@ class MemoryTables:
                     snapshots.append(tuple(row))
         await self.check_empty()
         found.begin_anew(SKIPPED * self._dice.randint(1, 1_000))
+        told.append(await found.lineage())
         self.database, self.catalog, self.snapshots, self.is_cluster = found, catalog, snapshots, is_cluster
 
-    async def finish(self, cluster: Cluster, version: int, snapshot: bytes) -> None:
+    async def finish(self, cluster: Cluster, version: int, snapshot: bytes, lineage: str) -> None:
         await self.check_empty()
+        if await self._there.lineage() != lineage:
+            raise StartError(FILLED_MEANWHILE)
+        for shard in self._there.shards.values():
+            shard.head = shard.head._replace(owner=None)
+        self._there._nodes.clear()
         assert cluster.shards == len(self._there.shards)
         self.snapshots, self.is_cluster = [(version, snapshot, crc32c(snapshot))], True
+
+    async def lineage(self) -> str:
+        await self.cluster_id()
+        return await self._there.lineage()
 
     async def cluster_id(self) -> str:
         if not self.is_cluster:

@@ -43,7 +43,7 @@ def test_processes_of_before_end_where_the_database_is_another_one(tmp_path: Pat
             await world.send("t", 0, b"before")
             rows = [rows async for rows in MemoryTables(world.database).read([])]
             tables = MemoryTables(None)
-            await tables.fill(iter(rows), COLUMNS)
+            await tables.fill(iter(rows), COLUMNS, [])
             new = tables.database
             assert new is not None
             filled = await new.heads()

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from halfmoon.cluster.backup.tables import Rows
+from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.objects import StoreUnavailableError
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.core.storage.log_files import list_segments
@@ -195,6 +197,35 @@ def test_a_log_that_is_not_whole_is_refused(folder: Path, before: Before, clock:
     assert not unused.store.objects
     with pytest.raises(StartError, match="no such directory"):
         bring_in(folder / "nowhere", unused, clock)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_the_database_is_asked_where_it_did_not_say_whether_it_has_committed(
+    folder: Path, before: Before, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    unused = MemoryUnused(SHARDS)
+    fill_unused = unused.fill_unused
+
+    async def without_an_answer(rows: Iterator[Rows]) -> None:
+        if committed:
+            await fill_unused(rows)
+        raise DatabaseUnavailableError("no answer")
+
+    monkeypatch.setattr(unused, "fill_unused", without_an_answer)
+    if committed:
+        assert bring_in(folder, unused, clock).objects == len(unused.store.objects)
+        unused.check()
+        return
+    with pytest.raises(DatabaseUnavailableError, match=r"^no answer$"):
+        bring_in(folder, unused, clock)
+
+    async def unreachable(_key: str) -> bool:
+        raise DatabaseUnavailableError("down")
+
+    monkeypatch.setattr(unused, "names_object", unreachable)
+    monkeypatch.setattr("halfmoon.cluster.backup.committed.PAUSE_S", 0)
+    with pytest.raises(DatabaseUnavailableError, match="If it says that the cluster is not empty, it is this one"):
+        bring_in(folder, unused, clock)
 
 
 # -- of several workers ------------------------------------------------------------------------------------------------

@@ -78,8 +78,8 @@ class NewTables(MemoryTables):
         self._world.database = self.database
         return self.database
 
-    async def finish(self, cluster: Cluster, version: int, snapshot: bytes) -> None:
-        await super().finish(cluster, version, snapshot)
+    async def finish(self, cluster: Cluster, version: int, snapshot: bytes, lineage: str) -> None:
+        await super().finish(cluster, version, snapshot, lineage)
         SqliteStore.create(self._world.catalog, cluster)
         store = SqliteStore(self._world.catalog)
         store.keep(version, snapshot)
@@ -204,6 +204,54 @@ def test_a_rebuild_that_was_interrupted_is_given_again(run: Any, monkeypatch: py
         await world.led("quick")
         for index in range(4):
             assert await world.read("quick", index) == [b"v"]
+
+    run(story)
+
+
+def test_a_rebuild_whose_commit_was_not_answered_is_done(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(world: World) -> None:
+        assert await world.create("quick", 4) == NONE
+        await all_in_objects(world)
+        tables = NewTables(world)
+        finish = tables.finish
+
+        async def without_an_answer(*arguments: Any) -> None:
+            await finish(*arguments)
+            raise DatabaseUnavailableError("no answer")
+
+        monkeypatch.setattr(tables, "finish", without_an_answer)
+        await lose_the_database(world, tables)
+        await world.start(1)
+        await world.shared_out()
+        await world.led("quick")
+
+    run(story)
+
+
+@pytest.mark.parametrize("when", ["logs", "finish"])
+def test_of_two_rebuilds_the_one_that_began_first_ends(run: Any, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """The other one has emptied its database."""
+
+    async def story(world: World) -> None:
+        assert await world.create("quick", 4) == NONE
+        await all_in_objects(world)
+        tables = NewTables(world)
+        method = getattr(tables, when)
+        seconds: list[Rebuilt] = []
+
+        async def after_another(*arguments: Any) -> Any:
+            database = await method(*arguments) if when == "logs" else None
+            monkeypatch.setattr(tables, when, method)
+            seconds.append(await lose_the_database(world, tables))
+            if database is None:
+                return await method(*arguments)
+            return database
+
+        monkeypatch.setattr(tables, when, after_another)
+        with pytest.raises(StartError, match=r"has filled this database meanwhile|has a cluster already"):
+            await lose_the_database(world, tables)
+        assert seconds
+        assert tables.is_cluster
 
     run(story)
 

@@ -46,6 +46,9 @@ class MemoryUnused:
             raise StartError("the cluster is not empty")
         return Made(ID, len(self.database.shards), self.fast)
 
+    async def names_object(self, key: str) -> bool:
+        return key in self.database.objects
+
     async def fill_unused(self, rows: Iterator[Rows]) -> None:
         await self.check_unused()
         shards = self.database.shards
