@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from halfmoon.cli import output
-from halfmoon.cli.cluster_common import Config, carried_out, make_keys, settings_of
+from halfmoon.cli.cluster_common import Config, carried_out, make_missing_keys, settings_of
 from halfmoon.cli.options import Output, OutputOption
-from halfmoon.server.nodes import engines, keys
+from halfmoon.server.nodes import engines
 
 if TYPE_CHECKING:
     from halfmoon.cluster.backup.copied import Manifest
@@ -73,16 +73,6 @@ def restore(
     """
     settings = settings_of(config)
     folder = Path(settings.keys)
-    has_keys = (folder / keys.CA).exists()
-
-    def ready() -> None:
-        if not has_keys:
-            make_keys(folder)
-            output.note(
-                f"halfmoon: there were no keys in {folder}, and new ones were made. Tokens and RocketMQ secrets need "
-                f"the {keys.SECRETS_KEY} of before: put it there before a node starts, or set them anew. "
-                "`halfmoon cluster certificate N` makes the keys of a node"
-            )
 
     async def run() -> Manifest:
         from halfmoon.cluster.backup.restoring import Restoring
@@ -92,7 +82,9 @@ def restore(
         store = engines.object_store(settings, patient=True)
         target = PostgresTables(engines.database_access(settings))
         with output.progress("restoring") as progress:
-            return await Restoring(target, store, saved, progress=progress.update).run(NEWEST, ready)
+            return await Restoring(target, store, saved, progress=progress.update).run(
+                NEWEST, lambda: make_missing_keys(folder)
+            )
 
     manifest = carried_out(settings, run)
     found = {
@@ -152,6 +144,9 @@ def rebuild(
     """
     settings = settings_of(config)
 
+    def ready() -> None:
+        make_missing_keys(Path(settings.keys))
+
     async def run() -> tuple[Rebuilt, int]:
         from halfmoon.cluster.backup.rebuilding import Rebuilding
         from halfmoon.cluster.postgres.logs import PostgresLogs
@@ -160,7 +155,9 @@ def rebuild(
 
         access, store = engines.database_access(settings), engines.object_store(settings, patient=True)
         rebuilding = Rebuilding(store, fast, objects, cluster)
-        return await rebuild(rebuilding, PostgresTables(access), lambda: PostgresLogs.open(access), store, settings)
+        return await rebuild(
+            rebuilding, PostgresTables(access), lambda: PostgresLogs.open(access), store, settings, ready
+        )
 
     with output.status("reading the store"):
         found, topics = carried_out(settings, run)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from halfmoon.cli import output
 from halfmoon.cli.errors import CliError
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.objects import StoreUnavailableError
@@ -67,16 +68,37 @@ def _address(url: str | None) -> str:
     return (url or "").partition("?")[0].rpartition("//")[2].rpartition("@")[2]
 
 
-def make_keys(folder: Path, nodes: int = 0) -> None:
-    """Those that nodes have in common, and those of nodes 1 to `nodes`. What is there stays. Raises StartError,
-    CliError."""
+def make_keys(folder: Path, nodes: int = 0) -> list[str]:
+    """Those that nodes have in common, and those of nodes 1 to `nodes`. What is there stays; the names of what was made
+    of those that they have in common. Raises StartError, CliError."""
     try:
-        keys.make_common(folder, os.urandom)
+        made = keys.make_common(folder, os.urandom)
         for number in range(1, nodes + 1):
             if not keys.of_node(folder, number).certificate.exists():
                 keys.make_node(folder, number)
+        return made
     except OSError as error:
         raise CliError(f"{folder}: {error.strerror}") from None
+
+
+def make_missing_keys(folder: Path) -> None:
+    """Of a cluster that was there before: says what was made, since something may need the one of before. Raises
+    StartError, CliError."""
+    made = make_keys(folder)
+    if keys.CA in made:
+        output.note(
+            f"halfmoon: there was no {keys.CA} in {folder}, and a new authority was made: "
+            "`halfmoon cluster certificate N` makes the keys of a node"
+        )
+    if keys.SECRETS_KEY in made:
+        say_new_secrets_key(folder)
+
+
+def say_new_secrets_key(folder: Path) -> None:
+    output.note(
+        f"halfmoon: there was no {keys.SECRETS_KEY} in {folder}, and a new one was made. Tokens and RocketMQ secrets "
+        "need the one of before: put it there before a node starts, or set them anew. All nodes have the same"
+    )
 
 
 def settings_of(config: Path) -> ClusterSettings:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from halfmoon.cli import output
-from halfmoon.cli.cluster_common import Config, carried_out, make_keys, settings_of, with_database
+from halfmoon.cli.cluster_common import Config, carried_out, make_keys, say_new_secrets_key, settings_of, with_database
 from halfmoon.cli.errors import CliError
 from halfmoon.cli.options import Output, OutputOption
 from halfmoon.config.cluster_settings import ClusterSettings
@@ -80,11 +80,17 @@ def certificate(
         bool, typer.Option("--new-authority", help="Make a new authority first: all nodes need new keys then.")
     ] = False,
 ) -> int:
-    """Make the keys of one more node, or new ones."""
+    """Make the keys of one more node, or new ones.
+
+    A node needs ca.crt and node.key, too, which all nodes have in common. With --new-authority a node.key is made where
+    there is none.
+    """
     folder = Path(settings_of(config).keys)
     try:
         if new_authority:
             keys.make_authority(folder)
+            if keys.SECRETS_KEY in make_keys(folder):
+                say_new_secrets_key(folder)
         made = keys.make_node(folder, number)
     except OSError as error:
         raise CliError(f"{folder}: {error.strerror}") from None

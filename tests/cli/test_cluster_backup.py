@@ -7,6 +7,7 @@ import asyncio
 import itertools
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,13 +15,17 @@ from typing import Any
 
 import pytest
 
+from halfmoon.cli.cluster_common import settings_of
 from halfmoon.cli.cluster_import import _Key
 from halfmoon.cli.main import run
+from halfmoon.cluster.engine import footer, naming
+from halfmoon.cluster.engine.database import Commit
+from halfmoon.cluster.engine.pieces import Piece
 from halfmoon.cluster.postgres.tables import PostgresTables
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.errors import StartError
 from halfmoon.offline.key_protected import KeyProtected
-from halfmoon.server.nodes import keys
+from halfmoon.server.nodes import engines, keys
 from halfmoon.services.credentials.node_key import NodeKey
 from halfmoon.testing import Broker
 from tests.cluster.servers import object_store, postgres
@@ -77,8 +82,10 @@ def test_a_cluster_is_copied_and_restored(tmp_path: Path, say: Say) -> None:
     assert "second-keys" in error
     (tmp_path / "second-keys").unlink()  # without keys the database has no cluster either
     _, error = say("restore", saved, "--config", second)
-    assert "there were no keys" in error
+    assert "there was no ca.crt" in error
+    assert "there was no node.key" in error
     assert (tmp_path / "second-keys" / keys.CA).exists()
+    assert (tmp_path / "second-keys" / keys.SECRETS_KEY).exists()
     say("certificate", 2, "--config", second)
     said, _ = say("status", "--config", second)
     assert said.count("\n") == 1
@@ -97,6 +104,37 @@ def test_keys_that_are_there_stay(tmp_path: Path, say: Say) -> None:
     assert error == ""
     assert json.loads(said)["shards"] == 1
     assert {path.name: path.read_bytes() for path in (tmp_path / "second-keys").iterdir()} == before
+
+
+@pytest.mark.parametrize("missing", [keys.CA, keys.SECRETS_KEY])
+def test_a_restore_says_which_keys_it_has_made(tmp_path: Path, say: Say, missing: str) -> None:
+    first, second, saved = config(tmp_path, "first"), config(tmp_path, "second"), tmp_path / "saved"
+    say("init", "--config", first, "--fast", 1, "--objects", 0)
+    say("backup", saved, "--config", first)
+    shutil.copytree(tmp_path / "first-keys", tmp_path / "second-keys")
+    (tmp_path / "second-keys" / missing).unlink()
+    _, error = say("restore", saved, "--config", second)
+    assert re.findall(r"there was no (\S+) in", error) == [missing]
+    for name in (keys.CA, keys.SECRETS_KEY):
+        of_first, of_second = ((tmp_path / f"{each}-keys" / name).read_bytes() for each in ("first", "second"))
+        assert (of_first == of_second) is (name != missing)
+
+
+def test_a_rebuild_makes_keys_where_they_are_lost_too(tmp_path: Path, say: Say) -> None:
+    first = config(tmp_path, "first")
+    store = engines.object_store(settings_of(first))
+    commit = Commit(0, 1, (Piece(0, 10, 0, 5),))  # without the head of its segment: the shard is empty
+    key = naming.make("a-cluster", naming.MERGED, 1)
+    asyncio.run(store.put(key, footer.build(1, key, [commit], [[bytes(10)]])[0]))
+    said, error = say("rebuild", "--fast", 2, "--objects", 0, "--config", first, "-o", "json", code=1)
+    assert json.loads(said)["shards"][0] == {"shard": 0, "start": 0, "end": 0, "left_out": ["0-10"], "expired": []}
+    assert re.findall(r"there was no (\S+) in", error) == [keys.CA, keys.SECRETS_KEY]
+    say("certificate", 1, "--config", first)
+    assert {path.name for path in (tmp_path / "first-keys").iterdir()} == {
+        keys.CA, keys.CA_KEY, keys.SECRETS_KEY, "node-1.crt", "node-1.key"
+    }  # fmt: skip
+    said, _ = say("status", "--config", first)
+    assert said.count("\n") == 1
 
 
 def test_a_directory_is_brought_in_once(tmp_path: Path, say: Say) -> None:

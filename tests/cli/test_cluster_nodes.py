@@ -105,8 +105,17 @@ def test_after_a_stolen_key_there_is_a_new_authority(say: Say, config: Path) -> 
     assert (keys / "node.key").read_bytes() == secrets_key
 
 
+def test_whoever_has_lost_all_keys_gets_new_ones(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = config.parent / "keys"
+    assert run(["cluster", "certificate", "1", "--new-authority", "--config", str(config)]) == 0
+    assert f"there was no node.key in {keys}" in capsys.readouterr().err
+    assert {path.name for path in keys.iterdir()} == {"ca.crt", "ca.key", "node.key", "node-1.crt", "node-1.key"}
+    assert run(["cluster", "certificate", "1", "--new-authority", "--config", str(config)]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_without_the_authoritys_key_no_keys_are_made(say: Say, config: Path) -> None:
-    assert "ca.crt is missing: `halfmoon cluster init` makes it" in say("certificate", "1", code=1)
+    assert "ca.crt is missing: `halfmoon cluster init` makes one with a new cluster" in say("certificate", "1", code=1)
     say("init", "--nodes", "1")
     (config.parent / "keys" / "ca.key").unlink()
     said = say("certificate", "2", code=1)

@@ -85,11 +85,22 @@ class ServiceEngines:
         cluster, number = self._settings.cluster, self._settings.node.id
         assert number is not None
         found = keys.of_node(Path(cluster.keys), number)
+        self._check_secrets_key(Path(cluster.keys) / keys.SECRETS_KEY)
         try:
             pair = contexts(found.authority, found.certificate, found.key)
         except (OSError, ssl.SSLError) as error:
             raise StartError(f"$.cluster.keys: {found.certificate}: {error}") from error
         return TlsRoutes(loop, cluster.bind, address_of, *pair)
+
+    @staticmethod
+    def _check_secrets_key(path: Path) -> None:
+        """A node that made one of its own would know no token or secret of the others. Raises StartError."""
+        try:
+            path.read_bytes()
+        except FileNotFoundError:
+            raise StartError(f"$.cluster.keys: {path} is missing: copy it from another node") from None
+        except OSError as error:
+            raise StartError(f"$.cluster.keys: {path}: {error.strerror}") from error
 
 
 def database_access(settings: ClusterSettings) -> Access:

@@ -34,17 +34,25 @@ def of_node(folder: Path, number: int) -> NodeKeys:
     return NodeKeys(folder / CA, folder / _CERTIFICATE.format(number), folder / _KEY.format(number))
 
 
-def make_common(folder: Path, random_bytes: Callable[[int], bytes]) -> None:
-    """The authority, and the key of secrets. What is there stays. Raises StartError, OSError."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not (folder / CA).exists():
+def make_common(folder: Path, random_bytes: Callable[[int], bytes]) -> list[str]:
+    """The authority, and the key of secrets. What is there stays; the names of what was made. Raises StartError,
+    OSError."""
+    _make_folder(folder)
+    made = [name for name in (CA, SECRETS_KEY) if not (folder / name).exists()]
+    if CA in made:
         make_authority(folder)
     NodeKey(OsFileSystem(folder), random_bytes).make()
+    return made
+
+
+def _make_folder(folder: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def make_authority(folder: Path) -> None:
     """In the place of the one that is there, if any: what that has signed is worth nothing from then on. Raises
     StartError, OSError."""
+    _make_folder(folder)
     made = _development().make_authority(datetime.now(UTC), "Halfmoon cluster CA")
     key_files.write(folder / CA_KEY, made.key, 0o600)
     key_files.write(folder / CA, made.certificate, 0o644)
@@ -70,7 +78,12 @@ def make_node(folder: Path, number: int) -> NodeKeys:
     try:
         authority = development.Pair(paths.authority.read_bytes(), (folder / CA_KEY).read_bytes())
     except FileNotFoundError as error:
-        why = "`halfmoon cluster init` makes it" if not paths.authority.exists() else "it may be kept elsewhere"
+        why = "it may be kept elsewhere"
+        if not paths.authority.exists():
+            why = (
+                "`halfmoon cluster init` makes one with a new cluster, and `halfmoon cluster certificate N "
+                "--new-authority` for a cluster that has lost it"
+            )
         raise StartError(f"{error.filename} is missing: {why}") from error
     try:
         made = development.make_node(authority, f"node-{number}", datetime.now(UTC))

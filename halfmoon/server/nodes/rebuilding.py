@@ -204,9 +204,11 @@ async def rebuild(
     logs: Callable[[], Awaitable[LogDatabase]],
     store: ObjectStore,
     settings: ClusterSettings,
+    ready: Callable[[], None] = lambda: None,
 ) -> tuple[Rebuilt, int]:
-    """What was found, and how many topics there are. `logs` opens the database that was filled. Raises StartError,
-    StoreUnavailableError, and as of Reading: no cluster is there then, and the next try begins anew."""
+    """What was found, and how many topics there are. `logs` opens the database that was filled. `ready`: called when
+    all is well, before it is a cluster. Raises StartError, StoreUnavailableError, and as of Reading: no cluster is
+    there then, and the next try begins anew."""
     await target.check_empty()
     found = await rebuilding.look()
     told: list[str] = []
@@ -222,6 +224,8 @@ async def rebuild(
     finally:
         await database.close()
     shared = shared_catalog(known, rebuilding.layout, reading.table, epochs)
+
+    ready()
 
     async def is_there() -> bool:
         return await target.lineage() == lineage
