@@ -61,6 +61,10 @@ def carried_out(settings: ClusterSettings, work: Callable[[], Awaitable[T]]) -> 
         raise CliError(f"the object store ({settings.store}{place}): {error}") from None
     except HalfmoonError as error:
         raise CliError(str(error)) from None
+    except OSError as error:
+        if error.strerror:
+            raise
+        raise CliError(str(error)) from None  # a log's own words, of a store that is away or a lease that was lost
 
 
 def _address(url: str | None) -> str:

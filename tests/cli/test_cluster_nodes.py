@@ -18,9 +18,12 @@ import pytest
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
+from halfmoon.cli.cluster_common import carried_out
 from halfmoon.cli.cluster_nodes import WAIT_S, move_shard
+from halfmoon.cli.errors import CliError
 from halfmoon.cli.main import run
 from halfmoon.cluster.engine.pieces import Durability
+from halfmoon.config.cluster_settings import ClusterSettings
 from halfmoon.errors import StartError
 from halfmoon.server.workers.routes import contexts
 from tests.cluster.engine.doubles import MemoryDatabase
@@ -334,3 +337,19 @@ def test_services_are_tried(
     assert code == (0 if all(row["verdict"] != "failed" for row in rows) else 1)
     assert run(["cluster", "check"]) == 1
     assert "give --config" in capsys.readouterr().err
+
+
+def test_what_a_log_says_of_a_store_that_is_away_is_said() -> None:
+    """Not as something unexpected. What an operating system says is named with its file by whoever calls."""
+
+    async def away() -> None:
+        raise OSError("shard 3: the store is away")
+
+    with pytest.raises(CliError, match=r"^shard 3: the store is away$"):
+        carried_out(ClusterSettings(), away)
+
+    async def missing() -> None:
+        raise FileNotFoundError(2, "No such file or directory", "/there")
+
+    with pytest.raises(FileNotFoundError):
+        carried_out(ClusterSettings(), missing)

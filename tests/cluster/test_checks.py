@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,6 +133,47 @@ def test_a_database_that_is_not_there_is_said() -> None:
     (only,) = of_database("postgresql://halfmoon@127.0.0.1:1/none").values()
     assert only.verdict is Verdict.FAILED
     assert "refused" in only.said.lower()
+
+
+def test_a_database_that_stops_answering_fails_what_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found before is said, and nothing is left behind."""
+    dsn = asyncio.run(postgres().new_database())
+    from halfmoon.cluster.checks import database
+
+    async def without_an_answer(trial: Any) -> Any:
+        trial.connection.terminate()
+        await trial.connection.fetchval("select 1")
+
+    async def too_late(_trial: Any) -> Any:
+        raise TimeoutError
+
+    for step in (without_an_answer, too_late):
+        monkeypatch.setattr(database, "_STEPS", (*database._STEPS[:1], ("slow", step), database._STEPS[-1]))
+        found = of_database(dsn)
+        assert list(found) == ["version", "slow", "how long a commit takes"]
+        assert found["version"].verdict is Verdict.OK
+        assert failed(found) >= {"slow"}
+    monkeypatch.undo()
+    assert len(of_database(dsn)) == 9
+
+
+def test_a_trial_that_cannot_begin_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    dsn = asyncio.run(postgres().new_database())
+    import asyncpg
+
+    execute = asyncpg.Connection.execute
+
+    async def refused(self: Any, query: str, *more: Any) -> Any:
+        if query.startswith("create table"):
+            raise TimeoutError
+        return await execute(self, query, *more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncpg.Connection, "execute", refused)
+        (only,) = of_database(dsn).values()
+    assert only.verdict is Verdict.FAILED
+    assert "no answer in time" in only.said
+    assert len(of_database(dsn)) == 9
 
 
 def test_a_durable_database_is_well() -> None:

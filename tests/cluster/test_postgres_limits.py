@@ -15,7 +15,7 @@ pytest.importorskip("asyncpg", reason="asyncpg is not installed: pip install 'ha
 from halfmoon.cluster.engine import committing
 from halfmoon.cluster.engine.database import Commit, DatabaseUnavailableError
 from halfmoon.cluster.engine.pieces import Piece
-from halfmoon.cluster.postgres import connecting, logs, statements
+from halfmoon.cluster.postgres import connecting, logs, looking, schema, statements
 
 
 class Mute:
@@ -61,6 +61,12 @@ def test_a_connection_that_does_not_answer_is_not_waited_for_at_its_end() -> Non
         async def fetchval(self, *_: object) -> Any:
             raise TimeoutError
 
+        fetch = execute = fetchval
+
+        @asynccontextmanager
+        async def transaction(self) -> AsyncIterator[None]:
+            yield
+
         async def close(self) -> None:
             raise TimeoutError
 
@@ -73,9 +79,14 @@ def test_a_connection_that_does_not_answer_is_not_waited_for_at_its_end() -> Non
         return gone
 
     access: Any = SimpleNamespace(connect=connect)
-    with pytest.raises(DatabaseUnavailableError):
-        asyncio.run(PostgresTables(access).keep_pinned(1))
-    assert gone.terminated
+    for call in (
+        PostgresTables(access).keep_pinned(1), looking.look_at_shards(access), schema.check(access),
+        schema.create(access, "a-cluster", 1, 0), schema._upgrade(access),
+    ):  # fmt: skip
+        gone.terminated = False
+        with pytest.raises(DatabaseUnavailableError, match="no answer in time"):
+            asyncio.run(call)
+        assert gone.terminated
 
 
 class Noting:

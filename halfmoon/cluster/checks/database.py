@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ import asyncpg
 
 from halfmoon.cluster.checks import Tried, Verdict
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
-from halfmoon.cluster.postgres.connecting import POOL, Access, translated
+from halfmoon.cluster.postgres.connecting import POOL, Access, connected, translated
 
 OLDEST, NEWEST = 15, 18
 RACERS: Final = 16
@@ -35,7 +36,8 @@ async def try_database(access: Access, schema: str) -> list[Tried]:
         async with _Trial(access, schema) as trial:
             for what, step in _STEPS:
                 try:
-                    verdict, said = await step(trial)
+                    with translated():
+                        verdict, said = await step(trial)
                 except (DatabaseUnavailableError, asyncpg.PostgresError) as error:
                     verdict, said = Verdict.FAILED, str(error)
                 found.append(Tried(what, verdict, said))
@@ -52,29 +54,28 @@ class _Trial:
 
     async def __aenter__(self) -> _Trial:
         self.connection = await self._access.connect()
-        with translated():
-            await self.connection.execute(f"create schema {self._schema}")
-            await self.connection.execute(f"set search_path to {self._schema}")
-            await self.connection.execute("create table head (shard int primary key, epoch bigint, stop bigint)")
+        try:
+            with translated():
+                await self.connection.execute(f"create schema {self._schema}")
+                await self.connection.execute(f"set search_path to {self._schema}")
+                await self.connection.execute("create table head (shard int primary key, epoch bigint, stop bigint)")
+        except BaseException:
+            await self.__aexit__()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        try:
-            await self.connection.execute(f"drop schema {self._schema} cascade")
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-            pass
-        finally:
-            await self.connection.close()
+        """The connection may be lost, and the schema is to go all the same."""
+        self.connection.terminate()
+        with contextlib.suppress(DatabaseUnavailableError, asyncpg.PostgresError):
+            async with connected(self._access) as connection:
+                await connection.execute(f"drop schema if exists {self._schema} cascade")
 
     @asynccontextmanager
     async def another(self) -> AsyncIterator[Any]:
-        connection = await self._access.connect()
-        try:
-            with translated():
-                await connection.execute(f"set search_path to {self._schema}")
-                yield connection
-        finally:
-            await connection.close()
+        async with connected(self._access) as connection:
+            await connection.execute(f"set search_path to {self._schema}")
+            yield connection
 
     async def setting(self, name: str) -> str:
         with translated():

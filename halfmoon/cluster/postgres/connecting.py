@@ -7,6 +7,7 @@ that does not answer is given up after `CALL_S`, in which a lease is not over.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -94,6 +95,20 @@ class translated:  # noqa: N801, used like contextlib.suppress
 def _said(error: BaseException) -> str:
     said = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else "")
     return f"{type(error).__name__}: {said}".rstrip(": ")
+
+
+@asynccontextmanager
+async def connected(access: Access, command_s: float = CALL_S) -> AsyncIterator[Any]:
+    """A connection of one's own; `command_s` as of Access. Raises DatabaseUnavailableError."""
+    connection = await access.connect(command_s)
+    try:
+        with translated():
+            yield connection
+    except BaseException:
+        connection.terminate()  # it may not answer, and an error of its end would take the place of this one
+        raise
+    with contextlib.suppress(DatabaseUnavailableError), translated():
+        await connection.close()  # what was to be done is done
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from halfmoon.cluster.postgres import statements
-from halfmoon.cluster.postgres.connecting import Access, translated
+from halfmoon.cluster.postgres.connecting import Access, connected
 
 _LOOK: Final = f"""
 with kept as (
@@ -63,9 +63,6 @@ class ShardLook(NamedTuple):
 
 async def look_at_shards(access: Access) -> list[ShardLook]:
     """Of one moment. Raises DatabaseUnavailableError."""
-    connection = await access.connect()
-    try:
-        with translated():
-            return [ShardLook(*row) for row in await connection.fetch(_LOOK)]
-    finally:
-        await connection.close()
+    async with connected(access) as connection:
+        rows = await connection.fetch(_LOOK)
+    return [ShardLook(*row) for row in rows]

@@ -16,7 +16,7 @@ import asyncpg
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.cluster.placement import Layout
-from halfmoon.cluster.postgres.connecting import Access, translated
+from halfmoon.cluster.postgres.connecting import Access, connected
 from halfmoon.errors import StartError
 
 _LOCK: Final = "select pg_advisory_xact_lock(77, 0)"
@@ -44,16 +44,11 @@ async def create(access: Access, cluster_id: str, fast: int, objects: int) -> No
     StartError where there is one already."""
     Layout.of_cluster(fast, objects)
     kinds = [Durability.FAST] * fast + [Durability.OBJECT] * objects
-    connection = await access.connect()
-    try:
-        with translated():
-            async with connection.transaction():
-                await make_tables(connection)
-                await connection.execute("insert into cluster values ($1, $2)", cluster_id, len(kinds))
-                rows = [(number, str(kind)) for number, kind in enumerate(kinds)]
-                await connection.executemany("insert into shard (shard, durability) values ($1, $2)", rows)
-    finally:
-        await connection.close()
+    async with connected(access) as connection, connection.transaction():
+        await make_tables(connection)
+        await connection.execute("insert into cluster values ($1, $2)", cluster_id, len(kinds))
+        rows = [(number, str(kind)) for number, kind in enumerate(kinds)]
+        await connection.executemany("insert into shard (shard, durability) values ($1, $2)", rows)
 
 
 async def make_tables(connection: Any) -> None:
@@ -87,28 +82,19 @@ async def upgrade(access: Access) -> tuple[int, int]:
 
 
 async def _upgrade(access: Access) -> tuple[int, int]:
-    connection = await access.connect()
-    try:
-        with translated():
-            async with connection.transaction():
-                await lock(connection)
-                before = await found_format(connection)
-                if before < NEWEST:
-                    await _refuse_older_nodes(connection, before)
-                await _apply(connection)
-                return before, max(before, NEWEST)
-    finally:
-        await connection.close()
+    async with connected(access) as connection, connection.transaction():
+        await lock(connection)
+        before = await found_format(connection)
+        if before < NEWEST:
+            await _refuse_older_nodes(connection, before)
+        await _apply(connection)
+    return before, max(before, NEWEST)
 
 
 async def check(access: Access) -> None:
     """Raises StartError where there is no cluster that this program can do with."""
-    connection = await access.connect()
-    try:
-        with translated():
-            await check_known(connection)
-    finally:
-        await connection.close()
+    async with connected(access) as connection:
+        await check_known(connection)
 
 
 async def check_known(connection: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -11,9 +10,8 @@ from typing import Any, Final
 
 from halfmoon.cluster.backup.ports import EPOCHS, FILLED_MEANWHILE, PINNED_S, Made, Moment
 from halfmoon.cluster.backup.tables import COLUMNS, Row, Rows
-from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.postgres import schema, statements
-from halfmoon.cluster.postgres.connecting import CALL_S, Access, translated
+from halfmoon.cluster.postgres.connecting import CALL_S, Access, connected
 from halfmoon.cluster.store import Cluster
 from halfmoon.core.crc import crc32c
 from halfmoon.errors import StartError
@@ -65,18 +63,11 @@ class PostgresTables:
     @asynccontextmanager
     async def _connected(self, *, long: bool = False) -> AsyncIterator[Any]:
         """`long`: statements, and the commit, take as long as whole tables do."""
-        connection = await self._access.connect(LONG_S if long else CALL_S)
-        try:
-            with translated():
-                if long:
-                    for setting in ("statement_timeout", "idle_in_transaction_session_timeout", "lock_timeout"):
-                        await connection.execute(f"set {setting} = 0")
-                yield connection
-        except BaseException:
-            connection.terminate()  # it may not answer, and an error of its end would take the place of this one
-            raise
-        with contextlib.suppress(DatabaseUnavailableError), translated():
-            await connection.close()  # what was to be done is done
+        async with connected(self._access, LONG_S if long else CALL_S) as connection:
+            if long:
+                for setting in ("statement_timeout", "idle_in_transaction_session_timeout", "lock_timeout"):
+                    await connection.execute(f"set {setting} = 0")
+            yield connection
 
     # -- reading ---------------------------------------------------------------------------------------------------
 

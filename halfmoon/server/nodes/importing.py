@@ -19,6 +19,7 @@ from halfmoon.cluster.engine.objects import ObjectStore
 from halfmoon.cluster.placement import Layout
 from halfmoon.cluster.shared import SharedCatalog
 from halfmoon.cluster.sqlite_store import SqliteStore
+from halfmoon.cluster.store import CatalogUnavailableError
 from halfmoon.config.settings import Settings
 from halfmoon.core import clean_mark
 from halfmoon.core.catalog import snapshot
@@ -111,7 +112,7 @@ class Importing:
                     )
                 return self._of_workers(layout)
             return self._of_one_process(fs, layout)
-        except StartError as error:
+        except (StartError, CatalogUnavailableError) as error:  # the latter of the workers' catalog
             raise StartError(f"{self._directory}: {error}") from error
 
     async def _bring_in(self, found: _Found, made: Made) -> Imported:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from halfmoon.schema.durability import DURABILITY
 from halfmoon.schema.readable_topics import AUDIT_TOPIC
 from halfmoon.server.nodes.importing import MADE, Imported, Importing
 from halfmoon.server.workers.importing import import_directory
-from halfmoon.server.workers.plan import shard_folder
+from halfmoon.server.workers.plan import CATALOG, shard_folder
 from tests.core.bench import VirtualClock, send, turn
 from tests.core.relay_bench import relay
 from tests.server.nodes.unused import ClusterShards, MemoryUnused
@@ -263,4 +264,13 @@ def test_shards_of_workers_that_do_not_fit_are_refused(folder: Path, before: Bef
         bring_in(folder, MemoryUnused(SHARDS + 1), clock)
     (shard_folder(folder, 2) / "clean").unlink()
     with pytest.raises(StartError, match="shard 2 was not stopped in good order"):
+        bring_in(folder, MemoryUnused(SHARDS), clock)
+
+
+def test_a_damaged_catalog_of_workers_is_the_directorys(folder: Path, before: Before, clock: VirtualClock) -> None:
+    """And no other database's."""
+    assert import_directory(folder, SHARDS, clock=clock) is not None
+    with sqlite3.connect(folder / CATALOG) as catalog:
+        assert catalog.execute("update snapshot set crc = crc + 1").rowcount == 1
+    with pytest.raises(StartError, match=f"^{folder}: .* is damaged$"):
         bring_in(folder, MemoryUnused(SHARDS), clock)
