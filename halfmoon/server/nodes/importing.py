@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from halfmoon.cluster.backup.parallel import Progress
 from halfmoon.cluster.backup.ports import Made, Unused
@@ -38,6 +38,8 @@ from halfmoon.server.nodes.bringing_in import BringingIn, Stopped
 from halfmoon.server.workers.plan import CATALOG, shard_folder
 from halfmoon.server.workers.staging import Staging
 from halfmoon.services.topic_configs import topic_configs
+
+T = TypeVar("T")
 
 MADE: Final = "cluster-import.new"
 """The folder of the shards that are made; removed at the end, and by the next import."""
@@ -97,7 +99,7 @@ class Importing:
         fs = OsFileSystem(self._directory)
         fs.lock()
         try:
-            found = await asyncio.to_thread(self._find, fs, Layout(made.shards, made.fast))
+            found = await _to_its_end(asyncio.to_thread(self._find, fs, Layout(made.shards, made.fast)))
             return await self._bring_in(found, made)
         finally:
             shutil.rmtree(self._directory / MADE, ignore_errors=True)
@@ -170,6 +172,19 @@ class Importing:
         finally:
             store.close()
         return shared, common, shards
+
+
+async def _to_its_end(work: Awaitable[T]) -> T:
+    """A thread is not ended by a cancellation: it would go on in a directory that nobody has locked, and that another
+    broker may have opened."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # nobody else asks for it
+        raise
 
 
 def stopped(number: int, folder: Path) -> Stopped:

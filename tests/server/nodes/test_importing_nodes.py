@@ -9,8 +9,10 @@ import asyncio
 import random
 import re
 import sqlite3
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +27,7 @@ from halfmoon.schema.readable_topics import AUDIT_TOPIC
 from halfmoon.server.nodes.importing import MADE, Imported, Importing
 from halfmoon.server.workers.importing import import_directory
 from halfmoon.server.workers.plan import CATALOG, shard_folder
+from halfmoon.server.workers.staging import Staging
 from tests.core.bench import VirtualClock, send, turn
 from tests.core.relay_bench import relay
 from tests.server.nodes.unused import ClusterShards, MemoryUnused
@@ -227,6 +230,39 @@ def test_the_database_is_asked_where_it_did_not_say_whether_it_has_committed(
     monkeypatch.setattr("halfmoon.cluster.backup.committed.PAUSE_S", 0)
     with pytest.raises(DatabaseUnavailableError, match="If it says that the cluster is not empty, it is this one"):
         bring_in(folder, unused, clock)
+
+
+def test_an_import_that_is_interrupted_keeps_the_directory_until_its_thread_has_ended(
+    folder: Path, before: Before, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread works in the directory's log."""
+    begun, go_on = threading.Event(), threading.Event()
+    make = Staging.make
+
+    def slowly(self: Staging, prepared: Any) -> None:
+        begun.set()
+        assert go_on.wait(20)
+        make(self, prepared)
+
+    monkeypatch.setattr(Staging, "make", slowly)
+
+    async def interrupted() -> None:
+        unused = MemoryUnused(SHARDS)
+        importing = asyncio.ensure_future(Importing(folder, unused, unused.store, clock=clock).run())
+        assert await asyncio.to_thread(begun.wait, 20)
+        importing.cancel()
+        await asyncio.wait([importing], timeout=0.1)
+        with pytest.raises(StartError, match="in use|lock"):
+            OsFileSystem(folder).lock()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await importing
+
+    asyncio.run(interrupted())
+    assert not (folder / MADE).exists()
+    fs = OsFileSystem(folder)
+    fs.lock()
+    fs.unlock()
 
 
 # -- of several workers ------------------------------------------------------------------------------------------------
