@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -105,6 +106,7 @@ class Reading:
             return await asyncio.to_thread(self._open, backing, folder)
         finally:
             self._engine.closed(shard)
+            shutil.rmtree(folder, ignore_errors=True)  # of all shards together they may be more than the disk has
 
     def _open(self, backing: Backing, folder: Path) -> Known:
         files = CachedFiles(OsFileSystem(folder), backing)

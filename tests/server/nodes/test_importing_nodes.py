@@ -252,7 +252,7 @@ def test_an_import_that_is_interrupted_keeps_the_directory_until_its_thread_has_
         assert await asyncio.to_thread(begun.wait, 20)
         importing.cancel()
         await asyncio.wait([importing], timeout=0.1)
-        with pytest.raises(StartError, match="in use|lock"):
+        with pytest.raises(StartError, match="in use by another broker"):
             OsFileSystem(folder).lock()
         go_on.set()
         with pytest.raises(asyncio.CancelledError):

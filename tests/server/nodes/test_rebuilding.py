@@ -21,7 +21,7 @@ from halfmoon.cluster.store import Cluster
 from halfmoon.core.crc import crc32c
 from halfmoon.errors import StartError
 from halfmoon.server.nodes import engine
-from halfmoon.server.nodes.rebuilding import rebuild
+from halfmoon.server.nodes.rebuilding import Reading, rebuild
 from tests.cluster.backup.worlds import MemoryTables
 from tests.cluster.engine.doubles import MemoryDatabase, MemoryStore
 from tests.server.asking import NONE
@@ -252,6 +252,27 @@ def test_of_two_rebuilds_the_one_that_began_first_ends(run: Any, monkeypatch: py
             await lose_the_database(world, tables)
         assert seconds
         assert tables.is_cluster
+
+    run(story)
+
+
+def test_files_of_one_shard_are_on_the_disk_at_a_time(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All have 44 bytes for each batch of the whole cluster, and a folder for what is temporary may be memory."""
+    seen: list[list[str]] = []
+    opened = Reading._open
+
+    def look(self: Reading, backing: Any, folder: Path) -> Any:
+        known = opened(self, backing, folder)
+        seen.append(sorted(path.name for path in folder.parent.iterdir()))
+        return known
+
+    monkeypatch.setattr(Reading, "_open", look)
+
+    async def story(world: World) -> None:
+        assert await world.create("quick", 4) == NONE
+        await all_in_objects(world)
+        await lose_the_database(world)
+        assert seen == [["0"], ["1"], ["2"], ["3"]]
 
     run(story)
 
