@@ -54,8 +54,10 @@ class TablesWriter:
         self.counts = dict.fromkeys(COLUMNS, 0)
 
     def add(self, found: Rows) -> None:
-        """Raises OSError."""
+        """Raises StartError where it is more than can be read back, OSError."""
         body = msgspec.msgpack.encode(found)
+        if len(body) >= _MOST:
+            raise StartError(f"rows of {found.table} have {len(body)} bytes, and fewer than {_MOST} can be read back")
         self._file.write(_HEAD.pack(len(body), crc32c(body)))
         self._file.write(body)
         self.size += _HEAD.size + len(body)

@@ -27,6 +27,9 @@ MOST_SKIPPED: Final = 1_000
 """… and up to so many times more in a database that begins with 1: one that was filled before may have had others."""
 FRAME_ROWS: Final = 16
 """So many at once of the table that has frames: each may have some MiB."""
+PART_BYTES: Final = 64 << 20
+"""Rows are given out once they have so much together: a batch, and a change of the catalog, may be as large as a client
+is allowed to make it."""
 
 _NEEDED: Final = """
 select key, size from object where exists (select from piece where piece.key = object.key)
@@ -96,11 +99,13 @@ class PostgresTables:
                 at_once = FRAME_ROWS if table == "wal" else ROWS
                 statement = _NEEDED if table == "object" else f"select {', '.join(columns)} from {table}"
                 rows: list[Row] = []
+                size = 0
                 async for row in connection.cursor(statement, prefetch=at_once):
                     rows.append(tuple(row))
-                    if len(rows) == at_once:
+                    size += sum(len(value) for value in row if isinstance(value, bytes))
+                    if len(rows) == at_once or size >= PART_BYTES:
                         yield Rows(table, rows)
-                        rows = []
+                        rows, size = [], 0
                 if rows:
                     yield Rows(table, rows)
 

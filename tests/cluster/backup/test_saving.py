@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.cluster.backup.copied import OBJECTS, TABLES, Copied, Objects, Part, Wanted
+from halfmoon.cluster.backup import tables
+from halfmoon.cluster.backup.copied import MANIFEST, OBJECTS, TABLES, Copied, Objects, Part, Wanted
 from halfmoon.cluster.backup.saving import Saving
 from halfmoon.cluster.backup.tables import Rows
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
-from tests.cluster.backup.worlds import memory
+from halfmoon.errors import StartError
+from tests.cluster.backup.worlds import memory, real
+from tests.cluster.servers import postgres
 
 
 def test_a_backup_is_on_the_disk_before_it_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,6 +42,30 @@ def test_a_backup_is_on_the_disk_before_it_is_one(tmp_path: Path, monkeypatch: p
             monkeypatch.undo()
             (known,) = before
             assert {path.stat().st_ino for path in saved.rglob("*")} <= known
+
+    asyncio.run(story())
+
+
+def test_rows_that_are_large_are_in_chunks_that_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch, or a change of the catalog, may be as large as a client is allowed to make it."""
+    postgres()
+    from halfmoon.cluster.postgres import tables as of_postgres
+
+    monkeypatch.setattr(of_postgres, "PART_BYTES", 6_000)
+    monkeypatch.setattr(tables, "_MOST", 10_000)
+
+    async def story() -> None:
+        async with real() as world:
+            await world.own_all()
+            for _ in range(9):
+                await world.write(0, 3_000)
+            manifest = (await Saving(world.source, world.store, tmp_path / "saved").run()).manifest
+            counts = [len(rows.rows) for rows in Copied(tmp_path / "saved").rows(manifest) if rows.table == "wal"]
+            assert counts == [2, 2, 2, 2, 1]
+            await world.write(0, 12_000)
+            with pytest.raises(StartError, match=r"rows of wal have 1\d{4} bytes, and fewer than 10000 can"):
+                await Saving(world.source, world.store, tmp_path / "other").run()
+            assert not (tmp_path / "other" / MANIFEST).exists()
 
     asyncio.run(story())
 
