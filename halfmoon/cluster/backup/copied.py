@@ -9,6 +9,7 @@ What an object holds is listed with a CRC by the rows: so a backup is checked by
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -156,6 +157,9 @@ class Copied:
         """From here on it is a backup. Raises OSError."""
         for folder, _, _ in os.walk(self.folder):
             _sync(Path(folder))
+        for above in self.folder.absolute().parents:  # some may have been made for it
+            with contextlib.suppress(PermissionError):  # others are another user's
+                _sync(above)
         made = self.folder / f"{MANIFEST}.new"
         made.write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
         _sync(made)

@@ -31,7 +31,7 @@ def test_a_backup_is_on_the_disk_before_it_is_one(tmp_path: Path, monkeypatch: p
         before.append(set(synced))
         return rename(path, target)
 
-    saved = tmp_path / "saved"
+    saved = tmp_path / "new" / "saved"
 
     async def story() -> None:
         async with memory() as world:
@@ -42,6 +42,7 @@ def test_a_backup_is_on_the_disk_before_it_is_one(tmp_path: Path, monkeypatch: p
             monkeypatch.undo()
             (known,) = before
             assert {path.stat().st_ino for path in saved.rglob("*")} <= known
+            assert {tmp_path.stat().st_ino, saved.parent.stat().st_ino} <= known  # where it is found
 
     asyncio.run(story())
 
