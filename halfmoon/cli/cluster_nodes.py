@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -14,6 +15,8 @@ from halfmoon.cli import output
 from halfmoon.cli.cluster_common import Config, carried_out, make_keys, say_new_secrets_key, settings_of, with_database
 from halfmoon.cli.errors import CliError
 from halfmoon.cli.options import Output, OutputOption
+from halfmoon.cluster.engine.database import DatabaseUnavailableError
+from halfmoon.cluster.placement import Layout
 from halfmoon.config.cluster_settings import ClusterSettings
 from halfmoon.config.sections import decode_section
 from halfmoon.errors import StartError
@@ -47,6 +50,7 @@ def init(
 
     How many shards there are never changes; no more nodes than shards have work.
     """
+    Layout.of_cluster(fast, objects)  # before keys are made
     settings = settings_of(config)
     folder = Path(settings.keys)
 
@@ -266,27 +270,35 @@ def drain(
     Returns when it has none. Its next start ends that.
     """
 
-    async def carry_out(database: LogDatabase) -> None:
-        if not await database.drain(number, not undo):
-            raise StartError(f"node {number} is not up")
-
-        async def is_empty() -> bool:
-            own = {node.incarnation for node in await database.nodes() if node.number == number}
-            return not any(head.owner in own for head in await database.heads())
-
-        if not undo and not await _comes_about(is_empty):
-            raise StartError(f"node {number} still has shards after {WAIT_S:g} s; it goes on giving them away")
-
-    with_database(settings_of(config), carry_out)
+    with_database(settings_of(config), lambda database: drain_node(database, number, undo=undo))
     output.line(f"node {number} may have shards again" if undo else f"node {number} has no shards")
     return 0
 
 
+async def drain_node(database: LogDatabase, number: int, *, undo: bool = False) -> None:
+    """Raises StartError, DatabaseUnavailableError."""
+    if not await database.drain(number, not undo):
+        raise StartError(f"node {number} is not up")
+
+    async def is_empty() -> bool:
+        own = [node for node in await database.nodes() if node.number == number]
+        if any(node.alive and not node.draining for node in own):
+            raise StartError(f"node {number} may have shards again: it was started anew meanwhile, or --undo was given")
+        incarnations = {node.incarnation for node in own}
+        return not any(head.owner in incarnations for head in await database.heads())
+
+    if not undo and not await _comes_about(is_empty):
+        raise StartError(f"node {number} still has shards after {WAIT_S:g} s; it goes on giving them away")
+
+
 async def _comes_about(is_so: Callable[[], Awaitable[bool]]) -> bool:
+    """False: not in time, also where the database could not be asked: what is wanted stays wanted."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + WAIT_S
-    while not await is_so():
+    while True:
+        with contextlib.suppress(DatabaseUnavailableError):
+            if await is_so():
+                return True
         if loop.time() >= until_s:
             return False
         await asyncio.sleep(LOOK_S)
-    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from msgspec import Meta
@@ -61,9 +62,9 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
         if self.database is None:
             return
         if not self.database.startswith(DATABASE_SCHEMES):
-            raise SettingError("database", f"got {self.database!r}, expected postgresql://USER@HOST/NAME")
+            raise SettingError("database", f"{_got(self.database)}, expected postgresql://USER@HOST/NAME")
         if self.store is None or not self.store.startswith(STORE_SCHEME):
-            raise SettingError("store", f"got {self.store!r}, expected s3://BUCKET/PREFIX")
+            raise SettingError("store", f"{_got(self.store)}, expected s3://BUCKET/PREFIX")
         if (self.store_access_key is None) != (self.store_secret is None):
             raise SettingError("store_secret", "expected together with store_access_key, and only then")
         if not self.told.port:
@@ -73,3 +74,11 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
     def told(self) -> Address:
         """Where the other nodes are told to connect."""
         return self.advertise or self.bind
+
+
+def _got(url: str | None) -> str:
+    """Without what may be a password."""
+    scheme = re.match(r"[a-z][a-z0-9+.-]*://", url or "", re.IGNORECASE)
+    if scheme is not None:
+        return f"got '{scheme[0]}…'"
+    return "got nothing" if url is None else "got no URL"

@@ -19,9 +19,10 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from halfmoon.cli.cluster_common import carried_out
-from halfmoon.cli.cluster_nodes import WAIT_S, move_shard
+from halfmoon.cli.cluster_nodes import WAIT_S, drain_node, move_shard
 from halfmoon.cli.errors import CliError
 from halfmoon.cli.main import run
+from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.config.cluster_settings import ClusterSettings
 from halfmoon.errors import StartError
@@ -72,6 +73,11 @@ def test_a_cluster_is_made_once_with_keys_for_its_nodes(say: Say, config: Path) 
     assert not (keys / "ca.crt").exists()  # no new authority for a cluster that is there
     assert say("status") == "NODE  ADDRESS  RACK  STATE  FORMAT  FAST  OBJECT\n"
     assert "have format" in say("upgrade")
+
+
+def test_no_keys_are_made_for_shards_that_cannot_be(say: Say, config: Path) -> None:
+    assert "256 together are possible" in say("init", "--fast", "300", code=1)
+    assert not (config.parent / "keys").exists()
 
 
 def test_the_keys_of_nodes_let_them_in_at_each_other(say: Say, config: Path) -> None:
@@ -317,6 +323,50 @@ def test_a_move_that_does_not_come_about_ends_in_time_though_the_database_is_slo
         with pytest.raises(StartError, match="it is still wanted there"):
             await move_shard(database, 0, 1)
         assert WAIT_S <= loop.time() - begun_s < WAIT_S + 20
+
+    play(story())
+
+
+def test_a_move_goes_on_where_the_database_is_away_for_a_while() -> None:
+    async def story() -> None:
+        database = MemoryDatabase([Durability.FAST])
+        first, second = await database.register(1, "a", 1, ""), await database.register(2, "b", 1, "")
+        assert await database.take(0, 0, first) is not None
+        moving = asyncio.ensure_future(move_shard(database, 0, 2))
+        await asyncio.sleep(1)
+        heads = database.heads
+
+        async def away() -> Any:
+            raise DatabaseUnavailableError("no answer")
+
+        database.heads = away  # type: ignore[method-assign]
+        await asyncio.sleep(1)
+        assert not moving.done()
+        database.heads = heads  # type: ignore[method-assign]
+        assert await database.hand_over(0, 1, second) is not None
+        await moving
+
+    play(story())
+
+
+@pytest.mark.parametrize("undone", [True, False])
+def test_a_drain_that_is_over_is_not_waited_for(undone: bool) -> None:
+    async def story() -> None:
+        database = MemoryDatabase([Durability.FAST])
+        first = await database.register(1, "a", 1, "")
+        assert await database.take(0, 0, first) is not None
+        draining = asyncio.ensure_future(drain_node(database, 1))
+        await asyncio.sleep(1)
+        assert not draining.done()
+        if undone:
+            await drain_node(database, 1, undo=True)
+        else:
+            await database.leave(first)
+            await database.register(1, "a", 1, "")
+        begun_s = asyncio.get_running_loop().time()
+        with pytest.raises(StartError, match="node 1 may have shards again"):
+            await draining
+        assert asyncio.get_running_loop().time() - begun_s < 1
 
     play(story())
 

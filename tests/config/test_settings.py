@@ -134,6 +134,22 @@ def test_a_source_is_not_changed() -> None:
     ("source", "message"),
     [
         (
+            {"cluster": {"database": "postgres+ssl://u:secret@host/db", "store": "s3://b/"}},
+            "$.cluster.database: got 'postgres+ssl://…', expected postgresql://USER@HOST/NAME",
+        ),
+        (
+            {"cluster": {"database": "u:secret@host/db", "store": "s3://b/"}},
+            "$.cluster.database: got no URL, expected postgresql://USER@HOST/NAME",
+        ),
+        (
+            {"cluster": {"database": "postgresql://host/db", "store": "https://key:secret@host/bucket"}},
+            "$.cluster.store: got 'https://…', expected s3://BUCKET/PREFIX",
+        ),
+        (
+            {"cluster": {"database": "postgresql://host/db"}},
+            "$.cluster.store: got nothing, expected s3://BUCKET/PREFIX",
+        ),
+        (
             {"log": {"retention": "7 dayz"}},
             "$.log.retention: got '7 dayz', expected a duration such as 100ms, 30s or 7d",
         ),

@@ -17,7 +17,7 @@ from halfmoon.cluster.backup.ports import Target
 from halfmoon.cluster.backup.saving import PARALLEL, PAUSE_S
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.engine.objects import ObjectStore
-from halfmoon.cluster.engine.trying import put_once
+from halfmoon.cluster.engine.trying import put_once, try_again
 from halfmoon.errors import StartError
 
 
@@ -37,7 +37,7 @@ class Restoring:
             raise StartError(f"the backup is of a newer version: its tables have format {manifest.database_format}")
         await self._target.check_empty()
         objects = self._copied.objects(manifest)
-        await self._check_store(f"{manifest.cluster_id}/", objects)
+        await try_again(lambda: self._check_store(f"{manifest.cluster_id}/", objects), PAUSE_S)
         self._total = sum(each.size for each in objects.values())
         await in_parallel(self._put, objects.values(), PARALLEL)
         ready()

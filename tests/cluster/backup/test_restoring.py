@@ -10,9 +10,11 @@ import pytest
 
 from halfmoon.cluster.backup.ports import EPOCHS
 from halfmoon.cluster.backup.restoring import Restoring
+from halfmoon.cluster.backup.returning import bring_back
 from halfmoon.cluster.backup.saving import Saving
 from halfmoon.cluster.backup.tables import COLUMNS, Rows
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
+from halfmoon.cluster.engine.objects import StoreUnavailableError
 from halfmoon.cluster.store import Cluster
 from halfmoon.errors import StartError
 from tests.cluster.backup.worlds import ID, memory, real
@@ -54,6 +56,36 @@ def test_the_database_is_asked_where_it_did_not_say_whether_it_has_committed(tmp
                 patch.setattr("halfmoon.cluster.backup.committed.PAUSE_S", 0)
                 with pytest.raises(DatabaseUnavailableError, match=r"no answer\. Nobody knows whether"):
                     await restoring.run(FORMAT)
+
+    asyncio.run(story())
+
+
+def test_a_listing_that_breaks_off_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("restoring", "returning"):
+        monkeypatch.setattr(f"halfmoon.cluster.backup.{module}.PAUSE_S", 0)
+
+    async def story() -> None:
+        async with memory() as world, memory(empty=True) as new:
+            await world.fill()
+            await Saving(world.source, world.store, tmp_path / "saved").run()
+            for each in (world, new):
+                listed = each.store.list
+                failed = list[str]()
+
+                async def parts(prefix: str, after: str = "", listed: Any = listed, failed: Any = failed) -> Any:
+                    async for part in listed(prefix, after):
+                        yield part
+                    if not failed:
+                        failed.append(prefix)
+                        raise StoreUnavailableError("no answer")
+
+                each.store.list = parts  # type: ignore[method-assign]
+                if each is world:
+                    await world.database.leave(world.me)
+                    assert (await bring_back(world.target, world.store, ID)).objects == 10
+                else:
+                    await Restoring(new.target, new.store, tmp_path / "saved").run(FORMAT)
+                assert failed
 
     asyncio.run(story())
 
