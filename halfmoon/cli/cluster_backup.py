@@ -67,9 +67,11 @@ def restore(
 ) -> int:
     """Make a cluster of BACKUP, in an empty database.
 
-    Stop all nodes of that cluster before. The bucket, or the prefix in it, has nothing of it any more.
+    Stop all nodes of that cluster before, and name a bucket, or a prefix in it, that has nothing of it. Put its folder
+    of keys back: those that are missing are made anew.
 
-    Nodes can be started then. Nothing is there before all of it is: a restore that was interrupted is given again.
+    Nodes can be started once the command has ended. The database has nothing before all of it is there: a restore that
+    was interrupted is given again.
     """
     settings = settings_of(config)
     folder = Path(settings.keys)
@@ -134,7 +136,7 @@ def rebuild(
 
     This is for the case that all backups are lost, too. Stop all nodes before, and name an empty database. What was in
     the database only is lost: messages of fast shards of the last minute, more where the store had been away; users,
-    access rules, quotas and configurations of nodes.
+    access rules, quotas and configurations of nodes. Keys that are missing are made anew.
 
     LEFT_OUT are log positions that are in the store and not in the cluster, because an object is missing between them
     and the rest. The cluster is made all the same, and the exit code is 1. EXPIRED are those that retention had

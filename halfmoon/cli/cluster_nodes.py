@@ -135,8 +135,8 @@ def check(
     """Try whether your database and object store will do.
 
     What a cluster relies on is tried with them: conditional writes, races, listings, durable commits.
-    Everything is tried under names of its own, and removed at the end. Without --config the store's credentials are
-    looked for where Amazon's clients look.
+    Everything is tried under names of its own, and removed at the end. With --config the other options are ignored.
+    Without it the store's credentials are looked for where Amazon's clients look.
     """
     if config is not None:
         settings = settings_of(config)
