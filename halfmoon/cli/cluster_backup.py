@@ -140,7 +140,7 @@ def rebuild(
 
     LEFT_OUT are log positions that are in the store and not in the cluster, because an object is missing between them
     and the rest. The cluster is made all the same, and the exit code is 1. EXPIRED are those that retention had
-    dropped. They are in the store for other shards only.
+    dropped: they are in the store for other shards only.
 
     Nodes can be started when the command says what the cluster has. A rebuild that was interrupted is given again.
     """

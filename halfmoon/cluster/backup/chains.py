@@ -15,9 +15,12 @@ reasons:
 - Retention has dropped whole segments from the beginning. An object that other shards need stays for them, and lists
   what this shard had there. So what is in objects of several shards only, and before a stretch that begins with a
   segment, has *expired*, however large it is.
-- An object is missing. What lies before the hole is in objects of this shard alone then, too: full ones are merged for
-  each shard, and such an object is deleted soon after it has expired, the oldest first. The largest stretch is the log:
-  behind it is what cannot be read without what is missing.
+- An object is missing. Before the hole are objects of this shard alone then, one after the other: full ones are merged
+  for each shard, and such an object is deleted soon after it has expired, the oldest first. The largest stretch is the
+  log: behind it is what cannot be read without what is missing.
+
+A single object of this shard says neither: a node that died may have stored it and not committed it, and such a
+leftover is deleted a day later. What is before the next stretch is not the log then, but it is named as left out.
 """
 
 from __future__ import annotations
@@ -85,11 +88,12 @@ def chain(found: Iterable[Found]) -> Chain:
         covered = piece.end
     parts = [part for each in stretches for part in _cut_at_a_segment(each)]
     first = _first_not_expired(parts)
-    expired, parts = parts[:first], parts[first:]
-    best = max(filter(_begins_a_segment, parts), key=_size, default=[])
+    best = max(filter(_begins_a_segment, parts[first:]), key=_size, default=[])
     pieces = [each.piece for each in best]
     assert all(before.end == after.start for before, after in pairwise(pieces))
-    return Chain(pieces, [_span(part) for part in parts if part is not best], [_span(part) for part in expired])
+    expired = [part for part in parts[:first] if all(each.shared for each in part)]
+    left_out = [part for part in parts if part is not best and part not in expired]
+    return Chain(pieces, [_span(part) for part in left_out], [_span(part) for part in expired])
 
 
 def _first_not_expired(parts: list[list[Found]]) -> int:
@@ -103,9 +107,8 @@ def _first_not_expired(parts: list[list[Found]]) -> int:
 
 
 def _is_own(part: list[Found]) -> bool:
-    """Whether an object is there for this shard alone. One that was stored and that the log did not go on from may be
-    there because nobody has ever needed it."""
-    return any(not each.shared and (each.certain or each is not part[-1]) for each in part)
+    """Whether objects are there for this shard alone. A single one may be a leftover that nobody has ever needed."""
+    return any(not each.shared and not following.shared for each, following in pairwise(part))
 
 
 def _begins_a_segment(part: list[Found]) -> bool:
