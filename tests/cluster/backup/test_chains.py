@@ -125,8 +125,8 @@ def test_what_is_kept_of_the_segment_that_was_dropped_last_is_not_the_log() -> N
 
 @pytest.mark.parametrize("leftover", [stored(2, 150, 160, 150), merged(2, 150, 160, 150)])
 def test_what_nobody_has_ever_needed_makes_nothing_live_that_was_dropped(leftover: Found) -> None:
-    """A node had stored it, and had lost the shard: it stays in the store for a day. It may be part of the log, too, whose
-    other objects are missing: so it is named."""
+    """A node had stored it, and had lost the shard: it stays in the store for a day. It may be part of the log, too,
+    whose other objects are missing: so it is named."""
     found = chain([*OLD, leftover, merged(3, 200, 210, 200)])
     assert (spans(found), list(found.expired)) == ([(200, 210)], [(0, 100)])
     assert list(found.left_out) == [(150, 160)]
