@@ -85,6 +85,14 @@ class Crew:
                     self.gave_up += 1
                 self.start(role, place)
 
+    def kill_stuck(self) -> int:
+        """How many there were."""
+        stuck = [place for place in self._running if DEBUG and is_stuck(self._logs[place])]
+        for place in stuck:
+            self.kill(place)
+        self.stuck += len(stuck)
+        return len(stuck)
+
     def end(self, *roles: str) -> list[str]:
         """Those of some roles; of all, where none is named. They end together. Returns places of those that had to be
         killed."""

@@ -40,7 +40,7 @@ FAULTS = {
     "deaf": "a node that the others cannot reach",
     "apart": "no node reaches another one",
     "client": "kill −9 of a client",
-    "clients stuck": "a client that stood still at the end, by librdkafka's issue 5476, and was killed",
+    "clients stuck": "a client that stood still, by librdkafka's issue 5476, and was killed",
 }
 
 ABOUT = """\
