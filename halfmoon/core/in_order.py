@@ -8,6 +8,11 @@ partitions twice (its issue 4953).
 
 So for as long as such a request may be on its way, none is taken that may be the next one. Where what was refused so is
 sent again after that, it is in the same order: the first of it is taken, and what was behind it only then.
+
+The time begins with the first batch of any producer that comes here. To clients the shard is here only once the
+catalog says so, and the database may be away for longer than that time: until then all is refused before it comes here.
+The cost is that of a shard to which nobody has written for long since it was opened: where the first who does so goes
+on at a later sequence, and his state has expired, he waits, too, although nothing of his can be on its way.
 """
 
 from __future__ import annotations
@@ -30,22 +35,25 @@ AGAIN_MS: Final = 30_000
 class InOrder:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        now_ms = clock.mono_ms()
-        self._strict_until_ms = now_ms + IN_FLIGHT_MS
-        self._until_ms = now_ms + IN_FLIGHT_MS + AGAIN_MS
+        self._strict_until_ms: int | None = None
+        """None: no batch has come yet."""
         self._first: dict[tuple[int, int, int], tuple[int, int]] = {}
         """Topic's number, partition and id of a producer that the partition knows nothing of → epoch and sequence of
         the first batch that was refused."""
 
     def is_over(self) -> bool:
-        return self._clock.mono_ms() >= self._until_ms
+        until_ms = self._strict_until_ms
+        return until_ms is not None and self._clock.mono_ms() >= until_ms + AGAIN_MS
 
     def refuses(self, partition: Partition, producers: Producers, header: BatchHeader) -> bool:
         """Whether a batch may come that its producer sent before this one."""
+        now_ms = self._clock.mono_ms()
+        if self._strict_until_ms is None:
+            self._strict_until_ms = now_ms + IN_FLIGHT_MS
         producer_id, epoch, sequence = header.producer_id, header.producer_epoch, header.base_sequence
         is_known = producer_id in producers.by_id
         place = partition.topic.number, partition.index, producer_id
-        if self._clock.mono_ms() >= self._strict_until_ms:
+        if now_ms >= self._strict_until_ms:
             return not is_known and self._is_behind_first(place, epoch, sequence)
         if not producers.is_ahead(producer_id, epoch, sequence):
             return False

@@ -365,6 +365,23 @@ def test_of_batches_that_a_shard_refused_since_it_was_elsewhere_the_first_is_tak
     assert values(broker, "t") == [b"8", b"9", b"10", b"d"]
 
 
+def test_the_time_begins_with_the_first_batch_that_a_shard_is_sent_which_was_elsewhere(
+    broker: BareNode, clock: VirtualClock
+) -> None:
+    """Whoever opens it may be kept for longer than that from saying so: until then all batches are refused before they
+    come here, and the next one comes with the first moment."""
+    broker.appender.was_elsewhere()
+    clock.now_ms += IN_FLIGHT_MS + AGAIN_MS
+    who = {"producer_id": 7}
+    assert fails(lambda: send(broker, "t", b"b", sequence=10, **who)) is Fault.NOT_LEADER_OR_FOLLOWER
+    assert send(broker, "t", b"c", producer_id=8, sequence=0).base_offset == 0, "nothing comes before it"
+    clock.now_ms += IN_FLIGHT_MS - 1
+    assert fails(lambda: send(broker, "t", b"x", producer_id=8, sequence=2)) is Fault.NOT_LEADER_OR_FOLLOWER
+    assert [send(broker, "t", b"v", sequence=at, **who).base_offset for at in (0, 1)] == [1, 2]
+    clock.now_ms += 1
+    assert fails(lambda: send(broker, "t", b"x", producer_id=8, sequence=2)) is Fault.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
 def test_what_was_refused_and_never_came_again_keeps_no_other_batch_for_long(
     broker: BareNode, clock: VirtualClock
 ) -> None:
