@@ -9,7 +9,8 @@ Which ends count is a matter of `flush`: with `sync`, *durable* and *visible* bo
 
 A shard that goes to another process is closed in a thread, while the loop serves the other shards. From `begin_closing`
 on the log is that thread's: what comes from elsewhere, an answer of another shard to a request of before, say, is
-refused (`is_shut`). Who waits then is told by `closed`, in the loop, since a connection is the loop's.
+refused (`is_shut`). Who waits then is told by `closed`, in the loop, since a connection is the loop's. So is whoever is
+held: what the thread itself appends wakes nobody.
 """
 
 from __future__ import annotations
@@ -175,7 +176,7 @@ class Turn:
         self._answer(upto)
         if self.follower is not None:
             self._call(self.follower.arrived, upto)
-        if batches:
+        if batches and not self._is_closing:
             on_arrival = self._hold.on_arrival
             if self._hold.policies:
                 for partition, arrival in _arrivals(batches).items():

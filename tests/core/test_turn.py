@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from threading import Thread, get_ident
 
 import pytest
 
 from halfmoon.core.features import Arrivals
 from halfmoon.core.hold import Held
+from halfmoon.core.records.batches import build_batch
 from halfmoon.core.turn import ANSWERED_AT_ONCE
 from halfmoon.errors import BrokerError, Fault, LeaseLostError
 from halfmoon.schema import control
@@ -99,11 +101,12 @@ class Shutting:
 
         self.broker.kernel.turn.when_durable(position, told)
 
-    def close(self) -> None:
+    def close(self, append: Callable[[], object] = lambda: None) -> None:
         turn = self.broker.kernel.turn
 
         def work() -> None:
             turn.closes_here()
+            append()
             self.broker.kernel.appender.append_control(control.GroupDeleted("by the thread"))
             self.broker.kernel.close()
 
@@ -155,6 +158,18 @@ def test_a_log_that_a_thread_closes_takes_nothing_from_elsewhere(broker: BareNod
     freed: list[bool] = []
     turn.after_write(lambda: freed.append(True))
     assert freed == [True]
+
+
+def test_what_the_thread_that_closes_a_log_appends_wakes_nobody(broker: BareNode, clock: VirtualClock) -> None:
+    """Who waits for messages, here or in another shard, is the loop's. Lines of audit are written at that time."""
+    kernel, shutting = broker.kernel, Shutting(broker)
+    partition = partition_of(broker, "t")
+    woken: list[str] = []
+    kernel.hold.park(Held((partition,), 1, 60_000, None, lambda: woken.append("held")), clock.mono_ms())
+    kernel.turn.arrived = (lambda arrivals: woken.append("feature"),)
+    kernel.turn.begin_closing()
+    shutting.close(lambda: kernel.appender.append_relayed(partition, bytearray(build_batch([(None, b"v", 1, ())]))))
+    assert (partition.queue.end_offset, woken) == (1, [])
 
 
 def test_why_a_log_failed_before_it_was_closed_stays(broker: BareNode) -> None:

@@ -179,25 +179,38 @@ class OpenShards:
         """What closes it waits for the disk, or for the others' answers: no request of another shard is to. So that is
         done in a thread. Who waits for the last of what was written is answered before, in the loop: a connection is
         the loop's. Who comes while it is closed, or afterwards, is told that the shard is not here."""
-        turn, log = node.kernel.turn, node.kernel.log
+        turn = node.kernel.turn
         node.kernel.appender.leaves = True  # also where the process ends: an answer of another one may come late
-        turn.write()
-        job = log.sync_job() if turn.waiting_answers or turn.unseen else None
-        if job is not None:
-            error: OSError | None = None
-            try:
-                await self._in_thread(job.run)
-            except OSError as failure:
-                error = failure
-            turn.finish_sync(job, error)
-        left = 0
-        while left != (left := turn.waiting_answers):
-            turn.answer_late()
-        turn.begin_closing()
         try:
-            await self._in_thread(partial(_close, node))
+            try:
+                await self._sync_last(node)
+            finally:
+                turn.begin_closing()
+                await self._in_thread(partial(_close, node))
         finally:
             turn.closed(LeaseLostError("the shard is closed here"))
+
+    async def _sync_last(self, node: Node) -> None:
+        """Once more where something has come meanwhile: what another shard has answered. The thread that closes the
+        shard could not make it visible, since those who wait for it may wait for other shards' messages, too."""
+        turn, log = node.kernel.turn, node.kernel.log
+        while True:
+            turn.write()
+            job = log.sync_job() if turn.waiting_answers or turn.unseen else None
+            if job is not None:
+                error: OSError | None = None
+                try:
+                    await self._in_thread(job.run)
+                except OSError as failure:
+                    error = failure
+                except (Exception, asyncio.CancelledError) as failure:  # the next job would not sync what this one had
+                    error = OSError(repr(failure))
+                turn.finish_sync(job, error)
+            left = 0
+            while left != (left := turn.waiting_answers):
+                turn.answer_late()
+            if job is None and not turn.dirty:
+                return
 
     async def _in_thread(self, work: Callable[[], object]) -> None:
         """In one of their own: who waits there may need what the loop's other threads do."""

@@ -27,6 +27,7 @@ from halfmoon.cluster.sqlite_store import SqliteStore
 from halfmoon.cluster.store import Cluster
 from halfmoon.config.settings import Settings, load_settings
 from halfmoon.core.clean_mark import CLEAN_MARK
+from halfmoon.core.hold import Held
 from halfmoon.core.records.batches import build_batch
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.errors import BrokerError, Fault, LeaseLostError, StartError
@@ -297,6 +298,89 @@ def test_answers_that_wait_for_the_last_sync_of_a_shard_are_given_in_the_loop(ru
         await two.close(moving, 0, 1)
         running.remove = remove  # type: ignore[method-assign]
         assert answered == [(None, True)]
+        await two.workers[1].open_shard(moving)
+
+    run(story)
+
+
+def test_what_comes_during_the_last_sync_of_a_shard_is_told_in_the_loop(run: Any) -> None:
+    """What another shard answers, say. Whoever waits for messages may wait for those of other shards, too: the thread
+    that closes this one would tell them while the loop is at the same."""
+
+    async def story(two: Two) -> None:
+        await two.create("t")
+        shards, running = two.workers[0].shards, two.workers[0].running
+        moving = list(shards.nodes)[1]
+        kernel = shards.nodes[moving].kernel
+        of_topic = [each for each in kernel.catalog.partitions() if each.topic.name == "t"]
+        (partition,) = [each for each in of_topic if not each.is_remote()]
+        loop, told = threading.get_ident(), list[tuple[str, bool]]()
+        remove, in_thread = running.remove, shards._in_thread
+        left = ["the sync", "the sync of what came during that"]
+
+        def a_batch() -> bytearray:
+            return bytearray(build_batch([(None, b"v", 1_700_000_000_000, ())]))
+
+        def tell(what: str, *error: object) -> None:
+            assert error in ((), (None,))
+            told.append((what, threading.get_ident() == loop))
+
+        async def removed(number: int) -> None:
+            await remove(number)
+            kernel.appender.append_control(control.GroupDeleted("nobody"))
+            kernel.turn.when_durable(kernel.log.end, partial(tell, "before"))
+            held = Held((partition,), len(a_batch()) + 1, 1 << 60, None, partial(tell, "woken by both"))
+            shards.hold.park(held, kernel.clock.mono_ms())
+            shards._in_thread = come  # type: ignore[method-assign]
+
+        async def come(work: Callable[[], object]) -> None:
+            if left:
+                position = kernel.appender.append_relayed(partition, a_batch())
+                kernel.turn.when_durable(position, partial(tell, f"came during {left.pop(0)}"))
+            await in_thread(work)
+
+        running.remove = removed  # type: ignore[method-assign]
+        await two.close(moving, 0, 1)
+        running.remove, shards._in_thread = remove, in_thread  # type: ignore[method-assign]
+        assert told == [
+            ("before", True),
+            ("came during the sync", True),
+            ("came during the sync of what came during that", True),
+            ("woken by both", True),
+        ]
+        await two.workers[1].open_shard(moving)
+        assert await two.values(1, "t", partition.index) == [b"v", b"v"]
+
+    run(story)
+
+
+@pytest.mark.parametrize("error", [OSError("the disk"), RuntimeError("a bug"), asyncio.CancelledError()])
+def test_a_shard_whose_last_sync_does_not_end_well_is_closed_all_the_same(run: Any, error: BaseException) -> None:
+    """And whoever waits is told. Else a connection would wait for ever. What was to be synced counts as lost: the next
+    sync would not know of it."""
+
+    async def story(two: Two) -> None:
+        shards, running = two.workers[0].shards, two.workers[0].running
+        moving = list(shards.nodes)[1]
+        kernel, folder = shards.nodes[moving].kernel, shards.files[moving].root
+        remove, in_thread = running.remove, shards._in_thread
+        heard: list[Fault | None] = []
+
+        async def removed(number: int) -> None:
+            await remove(number)
+            position = kernel.appender.append_control(control.GroupDeleted("nobody"))
+            kernel.turn.when_durable(position, lambda error: heard.append(None if error is None else error.fault))
+            shards._in_thread = failing  # type: ignore[method-assign]
+
+        async def failing(_work: Callable[[], object]) -> None:
+            shards._in_thread = in_thread  # type: ignore[method-assign]
+            raise error
+
+        running.remove = removed  # type: ignore[method-assign]
+        await two.close(moving, 0, 1)
+        running.remove = remove  # type: ignore[method-assign]
+        assert heard == [Fault.KAFKA_STORAGE_ERROR]
+        assert not (folder / CLEAN_MARK).exists()
         await two.workers[1].open_shard(moving)
 
     run(story)
