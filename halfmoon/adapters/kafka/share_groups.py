@@ -137,6 +137,8 @@ class Acknowledging:
         self.outcomes: dict[Key, Outcome] = {}
         self._awaited: dict[int, tuple[Core, int, list[Key]]] = {}
         """By log: up to where it is waited for, and what rests on that."""
+        self._unwritten: list[tuple[Key, Partition, ShareDelivery]] = []
+        """What is in no log, and whose it was then."""
 
     def take(self, topics: Any) -> Pauses[None]:
         """Acknowledge what is said of each partition, in slices: all of one partition at one moment, or nothing."""
@@ -156,11 +158,24 @@ class Acknowledging:
             position = delivery.acknowledge(part, self._member, said, self._options)
         except BrokerError as error:
             return Outcome.of(error)
-        # What was finished before, perhaps a moment ago, is so once that is durable.
-        _, _, keys = self._awaited.get(id(core), (core, 0, []))
-        keys.append(key)
-        self._awaited[id(core)] = core, position or core.turn.state_position, keys
+        if not position:
+            self._unwritten.append((key, part.place.partition, delivery))
+            if any(kind != RENEW for _, _, kind in said):
+                # What was finished before, perhaps a moment ago, is so once that is durable. A lock is in no log.
+                position = core.turn.state_position
+        if position:
+            _, _, keys = self._awaited.get(id(core), (core, 0, []))
+            keys.append(key)
+            self._awaited[id(core)] = core, position, keys
         return DONE
+
+    def check_here(self) -> None:
+        """Just before a look is begun, which says nothing of a shard that has gone to another node between two slices:
+        what is in no log has become of nothing there."""
+        unwritten, self._unwritten = self._unwritten, []
+        for key, partition, delivery in unwritten:
+            if self._ledgers.of(partition).delivery is not delivery:
+                self.outcomes[key] = Outcome(NOT_LEADER, None)
 
     def _known(self, key: Key) -> tuple[Part, Ledger]:
         """Raises BrokerError."""
@@ -186,7 +201,7 @@ class Acknowledging:
 
     @property
     def waits(self) -> bool:
-        """Whether something was acknowledged."""
+        """Whether something is to be durable before the outcomes are told."""
         return bool(self._awaited)
 
     def when_durable(self, told: Callable[[], None]) -> None:

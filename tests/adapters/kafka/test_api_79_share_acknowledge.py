@@ -80,3 +80,20 @@ def test_locks_are_renewed_at_once_where_all_is_durable(rig: SlowDisk) -> None:
     member.fetch()
     rig.is_slow = True
     assert code(member.acknowledge(0, 9, RENEW)) == 0
+
+
+@pytest.mark.parametrize("by_fetch", [True, False])
+def test_a_lock_is_renewed_without_waiting_for_what_others_write(rig: SlowDisk, by_fetch: bool) -> None:
+    """It is in no log, and a log of an object store is durable after a fifth of a second only."""
+    first, member = Member(rig, "a"), Member(rig, "b")
+    produce(rig, 10)
+    assert first.fetch(max_records=5, share_acquire_mode=1) == [(0, 4, 1)]
+    assert member.fetch() == [(5, 9, 1)]
+    rig.is_slow = True
+    first.send_acknowledgement(0, 4, ACCEPT)
+    if by_fetch:
+        member.send((5, 9, RENEW), is_renew_ack=True, min_bytes=0, max_bytes=0, max_records=0, max_wait_ms=0)
+    else:
+        member.send_acknowledgement(5, 9, RENEW)
+    assert code(member.answer()) == 0
+    assert first.answer() is None

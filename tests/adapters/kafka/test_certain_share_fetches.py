@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 from test_shard_shares import ACCEPT, RENEW, Member, acquired, errors, locked, mine
 from two_processes import TwoProcesses
 
+from halfmoon.adapters.tcp.round_time import RoundTime
 from halfmoon.core.catalog.topics import Topic
+from tests.core.bench import sync
 
 NOT_LEADER = 6
 
@@ -182,6 +185,41 @@ def test_acknowledgements_are_told_after_a_look(
     else:
         assert answer is None
     assert member.client.transport.closed == (not certain)
+
+
+@pytest.mark.parametrize("by_fetch", [True, False])
+@pytest.mark.parametrize(("what", "code"), [(RENEW, NOT_LEADER), (ACCEPT, 0)])
+def test_a_shard_that_is_lost_between_two_slices_has_renewed_nothing(
+    two: TwoProcesses, topic: Topic, database: Database, what: int, code: int, by_fetch: bool
+) -> None:
+    """The look says nothing of a shard that the node does not have any more. What is written is certain by its commit,
+    wherever the shard is now."""
+    lost, stays = two.index_in(topic, 2), two.index_in(topic, 0)
+    two.produce(topic, (lost, 1), (stays, 1))
+    member, rig = Member(two, topic), two.rigs[0]
+    member.fetch([lost, stays])
+    database.answer()
+    assert acquired(member.answer()).keys() == {lost, stays}
+    ticks = count()
+    rig.server.round_time = RoundTime(rig.loop.call_soon, lambda: next(ticks))
+    acks = [(lost, 0, what), (stays, 0, what)]
+    if by_fetch:
+        member.send(acks=acks, is_renew_ack=what == RENEW, min_bytes=0, max_bytes=0, max_records=0)
+    else:
+        member.send_acknowledgement(acks, is_renew_ack=what == RENEW)
+    for node in two.rigs[0].nodes.values():
+        sync(node)
+    assert database.looks == 1, "it is in the middle of it"
+    rig.lose(2)
+    two.turn()
+    assert database.looks == 2
+    assert member.answer() is None
+    database.answer()
+    two.turn()
+    (there,) = member.answer().responses
+    field = "acknowledge_error_code" if by_fetch else "error_code"
+    found = {part.partition_index: getattr(part, field) for part in there.partitions}
+    assert found == {lost: code, stays: 0}
 
 
 def test_an_acknowledgement_of_nothing_is_told_without_a_look(

@@ -353,6 +353,7 @@ class Call:
     def _look(self) -> None:
         """Whether what it tells of so far is this node's. Later on a shard may be known to be another's: then nobody is
         asked about it any more."""
+        self._outcomes.check_here()
         confirm = self._ledgers.confirm
         if confirm is not None and (self._outcomes.outcomes or any(found.acquired for found in self._found.values())):
             self._looks.append(look(confirm))

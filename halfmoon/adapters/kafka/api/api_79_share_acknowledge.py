@@ -52,6 +52,7 @@ def acknowledge(ctx: Context, request: Any, ledgers: Ledgers) -> Slices[object]:
     yield from given.take(request.topics)
     if request.share_session_epoch == LAST_EPOCH and shares.sessions.get(session.group, session.member) is session:
         shares.end_session(session)
+    given.check_here()
     looks = [] if ledgers.confirm is None or not given.outcomes else [look(ledgers.confirm)]
     answer = yield from _answer(ctx, request, given, options.terms.lock_ms)
     return when_certain(looks, _when_durable(given, answer))
