@@ -249,6 +249,7 @@ class Worker:
             # Last: whoever believes that it is here finds it.
             await self.running.announce(number)
             self.place.moved(number, self.place.me)
+            self._audit_lines.opened()
             if self._rocketmq is not None:
                 await self._rocketmq.open(number)
         except BaseException:
@@ -271,12 +272,9 @@ class Worker:
             self._shares.remove(node)
         if self._rocketmq is not None:
             await self._rocketmq.remove(number)
-        if node is not None:
-            self._audit_lines.closing(node)
-        await self.running.remove(number)
-        await shards.close(number)
-        if node is not None:
-            self._audit_lines.closed(node)
+        with self._audit_lines.closing(node):
+            await self.running.remove(number)
+            await shards.close(number)
 
     def _answering_services(self) -> Services:
         """What requests are answered with that are about no shard."""
