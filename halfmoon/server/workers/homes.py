@@ -100,20 +100,7 @@ class LocalShards:
 
     def new_producer(self, told: Callable[[int | BrokerError], None]) -> None:
         """One shard after the other is asked, until one can be reached."""
-        left = random.sample(range(self._layout.fast), self._layout.fast)
-
-        def ask() -> None:
-            self._asking.ask(left.pop(), NewProducer(), answered)
-
-        def answered(answer: object) -> None:
-            if isinstance(answer, ProducerFound):
-                told(answer.producer_id)
-            elif left:
-                ask()
-            else:
-                told(BrokerError(Fault.COORDINATOR_LOAD_IN_PROGRESS))  # see api_22_init_producer_id
-
-        ask()
+        _ProducerAsked(self._asking, random.sample(range(self._layout.fast), self._layout.fast), told).go_on()
 
     def all(self) -> Sequence[Home]:
         return self._all
@@ -126,3 +113,34 @@ class LocalShards:
 
     def stays(self) -> Home:
         return self._stays
+
+
+class _ProducerAsked:
+    """Where a shard cannot be reached, its answer may come before `ask` returns: then the next one is asked there, and
+    not in a call within that call. There may be 256 of them."""
+
+    def __init__(self, asking: Asking, left: list[int], told: Callable[[int | BrokerError], None]) -> None:
+        self._asking = asking
+        self._left = left
+        self._told = told
+        self._goes_on = False
+        """`go_on` is under way."""
+        self._asks = True
+        """The next one is to be asked."""
+
+    def go_on(self) -> None:
+        self._goes_on = True
+        while self._asks:
+            self._asks = False
+            self._asking.ask(self._left.pop(), NewProducer(), self._answered)
+        self._goes_on = False
+
+    def _answered(self, answer: object) -> None:
+        if isinstance(answer, ProducerFound):
+            self._told(answer.producer_id)
+        elif not self._left:
+            self._told(BrokerError(Fault.COORDINATOR_LOAD_IN_PROGRESS))  # see api_22_init_producer_id
+        else:
+            self._asks = True
+            if not self._goes_on:
+                self.go_on()

@@ -16,6 +16,7 @@ from halfmoon.cluster.messages import NewProducer, ProducerFound, Question
 from halfmoon.cluster.placement import Layout
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.shards import OWN_PRODUCERS_BITS
+from halfmoon.server.workers.homes import LocalShards
 from halfmoon.services.groups.service import GroupService
 from tests.kafka_messages import made
 
@@ -221,6 +222,31 @@ class TestIdsOfProducers:
         error, producer = init(client, None)
         assert (error, producer - 70) == (0, asked[1])
         assert sorted(asked) == [0, 1]
+
+    def test_so_many_that_nobody_can_be_reached(self, rig: ShardRig) -> None:
+        """Each says so at once: one call within the other would be more than Python allows. And where one says so later
+        than it was asked, the next one is asked then."""
+        layout = Layout.of_workers(5_000)
+        asked: list[int] = []
+        late: list[Told] = []
+        answers: list[int | BrokerError] = []
+
+        class Nobody:
+            def ask(self, shard: int, question: Question, told: Told) -> None:
+                asked.append(shard)
+                if len(asked) in (2_000, 4_000):
+                    late.append(told)
+                else:
+                    told(BrokerError(Fault.NOT_LEADER_OR_FOLLOWER))
+
+        LocalShards(rig.front, rig.nodes, layout, rig.homes.change, Nobody()).new_producer(answers.append)
+        for count in (2_000, 4_000):
+            assert (len(asked), answers) == (count, [])
+            late.pop()(BrokerError(Fault.NOT_LEADER_OR_FOLLOWER))
+        assert sorted(asked) == list(range(5_000))
+        (answer,) = answers
+        assert isinstance(answer, BrokerError)
+        assert answer.fault is Fault.COORDINATOR_LOAD_IN_PROGRESS
 
 
 @pytest.mark.parametrize("version", [3, 4])
