@@ -1,4 +1,4 @@
-"""What a synchronous standby may lack of the catalog is told to nobody."""
+"""What a synchronous standby may lack of the catalog is told to nobody, and nothing is deleted on its word."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.store import CatalogStore, CatalogUncertainError, Change, News
 from halfmoon.testing.postgres import PostgresServer, programs
 from halfmoon.testing.standby import Standby
@@ -128,3 +129,33 @@ def test_whether_another_server_has_it_says_nothing(pair: Pair, monkeypatch: pyt
         elsewhere.setattr(other, "_access", others)
         with pytest.raises(CatalogUncertainError, match="another server answers"):
             other.begin(0)
+
+
+def test_an_object_whose_death_a_standby_may_lack_is_not_told_as_dead(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from halfmoon.cluster.postgres import logs
+    from halfmoon.cluster.postgres.connecting import Access
+
+    monkeypatch.setattr(logs, "CALL_S", 0.3)
+    dead = "select 'o/1', 7, clock_timestamp() - interval '1 h' union all select 'o/2', 0, clock_timestamp()"
+
+    async def story() -> None:
+        database = await logs.PostgresLogs.open(Access(pair.primary.dsn()))
+        try:
+            assert await database.dead_objects(60) == []
+            pair.standby.stop()
+            pair.primary.ask("set synchronous_commit = local", f"insert into object (key, size, dead) {dead}")
+            for _ in range(LOOKS):
+                with pytest.raises(DatabaseUnavailableError):
+                    await database.dead_objects(60)
+                with pytest.raises(DatabaseUnavailableError):
+                    await database.condemned_among(["o/1", "o/2"])
+            pair.standby.start()
+            pair.primary.ask("create table is_back ()")  # returns when it follows
+            assert await database.dead_objects(60) == ["o/1"]
+            assert await database.condemned_among(["o/1", "o/2"]) == {"o/2"}
+        finally:
+            await database.close()
+
+    asyncio.run(story())

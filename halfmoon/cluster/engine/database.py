@@ -153,7 +153,8 @@ class LogContents(Protocol):
 
 
 class DeadObjects(Protocol):
-    """Objects that nobody needs."""
+    """Objects that nobody needs. What is told as dead or condemned is so for certain: it was told by a commit behind
+    those by which it became so."""
 
     async def dead_objects(self, older_than_s: float) -> Sequence[str]:
         """Keys of some objects of which no piece and no file has been left for so long; of condemned ones, for

@@ -5,6 +5,9 @@ they knew of a moment ago, and for a database that is brought back to an earlier
 somebody who has died before its commit. Its name is condemned before it is deleted, and stays so for a week: a commit
 that comes after all finds that, and nothing is lost. So its age is only a guess, and no clock decides.
 
+Nothing is deleted on the word of a call that nobody has answered: a standby that takes over may not know of it, and
+need the object. The database tells what is dead by a commit, and where that is not answered, nothing is deleted.
+
 One node does that for all; two do no harm.
 """
 

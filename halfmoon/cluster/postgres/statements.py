@@ -92,14 +92,20 @@ select key from object where dead < clock_timestamp() - make_interval(secs => $1
 and (size > 0 or dead < clock_timestamp() - make_interval(secs => $2))
 and not exists (
     select from pin where pin.until > clock_timestamp() and pin.since <= object.dead + interval '1 min'
-) limit 1000"""
-"""The transaction in which an object died may have ended after the snapshot that a pin was made for: there it is in
-use. No transaction takes a minute."""
+) limit 1000 for update of object skip locked"""
+"""What is told is deleted from the store for good, so it is locked: that is a commit, as CERTAIN_HEADS is, behind those
+by which these objects died. What somebody else has locked is told another time.
+
+The transaction in which an object died may have ended after the snapshot that a pin was made for: there it is in use.
+No transaction takes a minute."""
 CONDEMN: Final = """
 insert into object (key, size, dead) select key, 0, clock_timestamp() from unnest($1::text[]) as w(key)
 on conflict do nothing"""
 KNOWN: Final = "select key from object where key = any($1::text[])"
-CONDEMNED_AMONG: Final = "select key from object where key = any($1::text[]) and dead is not null and size = 0"
+CONDEMNED_AMONG: Final = """
+select key from object where key = any($1::text[]) and dead is not null and size = 0
+order by key for update"""
+"""A commit, too, if there are any: the call that has condemned them may have been given up."""
 FORGET_OBJECTS: Final = "delete from object where key = any($1::text[]) and dead is not null"
 
 LINEAGE: Final = "select at from format where number = 1"

@@ -68,5 +68,22 @@ class WithStandby(MemoryDatabase):
     async def remove_files(self, *given: Any) -> bool:
         return await self._replicated(await super().remove_files(*given))
 
+    async def dead_objects(self, older_than_s: float) -> Sequence[str]:
+        found = await super().dead_objects(older_than_s)
+        return await self._replicated(found) if found else found
+
+    async def condemn(self, keys: Sequence[str]) -> None:
+        is_new = not set(keys) <= set(self.objects)
+        await super().condemn(keys)
+        if is_new:
+            await self._replicated(None)
+
+    async def condemned_among(self, keys: Sequence[str]) -> set[str]:
+        found = await super().condemned_among(keys)
+        return await self._replicated(found) if found else found
+
+    async def forget_objects(self, keys: Sequence[str]) -> None:
+        await self._replicated(await super().forget_objects(keys))
+
     async def take(self, *given: Any) -> Head | None:
         return await self._replicated(await super().take(*given))

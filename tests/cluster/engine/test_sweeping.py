@@ -12,6 +12,7 @@ from halfmoon.cluster.engine.objects import StoreUnavailableError
 from halfmoon.cluster.engine.pieces import Durability, Piece
 from halfmoon.cluster.engine.sweeping import Sweeper
 from tests.cluster.engine.doubles import MemoryDatabase, MemoryStore, unsure_database, unsure_store
+from tests.cluster.engine.standby import WithStandby
 from tests.cluster.engine.virtual import play
 
 DEAD_S = 3600.0
@@ -129,5 +130,48 @@ def test_calls_that_fail_are_made_up_for(seed: int) -> None:
             break
         assert set(store.objects) == {"c/o/3", "c/o/4", "c/o/5"}
         assert set(store.objects.values()) == {b"0123456789"}
+
+    play(run())
+
+
+def test_what_may_be_alive_at_a_standby_is_not_deleted() -> None:
+    """It died by a call that nobody answered; who takes over knows nothing of it."""
+
+    async def run() -> None:
+        database, store = WithStandby([Durability.OBJECT]), MemoryStore()
+        await committed(database, store, ["c/o/1", "c/o/2"])
+        sweeper = Sweeper(database, store, "c/")
+        database.stuck = True
+        with pytest.raises(DatabaseUnavailableError):
+            await database.drop(0, 1, 10)
+        await asyncio.sleep(DEAD_S + 1)
+        for _ in range(3):
+            with pytest.raises(DatabaseUnavailableError):
+                await sweeper.delete_dead(DEAD_S)
+        assert set(store.objects) == {"c/o/1", "c/o/2"}
+        database.fail_over()
+        assert await sweeper.delete_dead(DEAD_S) == 0
+        assert {piece.key for piece in (await database.contents(0)).pieces} == set(store.objects)
+
+    play(run())
+
+
+def test_a_leftover_is_deleted_once_the_standby_knows_that_it_is_condemned() -> None:
+    """Whoever has taken over would take the commit that comes after all."""
+
+    async def run() -> None:
+        database, store = WithStandby([Durability.OBJECT]), MemoryStore()
+        await committed(database, store, ["c/o/1"])
+        await store.put("c/o/2", b"0123456789")
+        sweeper = Sweeper(database, store, "c/")
+        database.stuck = True
+        for _ in range(3):
+            with pytest.raises(DatabaseUnavailableError):
+                await sweeper.delete_leftovers(LATER)
+        database.fail_over()
+        late = Commit(0, 1, (Piece(10, 20, 0, 0, "c/o/2"),))
+        assert await database.commit_object("c/o/2", 10, [late]) == {0}
+        assert await sweeper.delete_leftovers(LATER) == 0
+        assert set(store.objects) == {"c/o/1", "c/o/2"}
 
     play(run())
