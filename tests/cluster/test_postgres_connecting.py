@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
+from halfmoon.cluster.postgres import connecting
 from halfmoon.cluster.postgres.connecting import Access, translated
+from halfmoon.cluster.postgres.hosts import Hosts
 from halfmoon.cluster.postgres.logs import PostgresLogs
+from tests.cluster.servers import postgres
 
 
 @pytest.mark.parametrize(
@@ -112,3 +118,106 @@ def test_the_pool_is_closed_also_where_the_session_with_the_lock_cannot_be() -> 
         assert done == ["session", "pool"]
 
     asyncio.run(story())
+
+
+class Silent:
+    """A host that is switched off, but for that it counts who asks."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.has_asked = asyncio.Event()
+
+    async def _say_nothing(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.asked += 1
+        self.has_asked.set()
+        await reader.read()
+        await reader.read()
+        writer.close()
+
+    @asynccontextmanager
+    async def before(self, dsn: str) -> AsyncIterator[str]:
+        """An address with this one before its own."""
+        server = await asyncio.start_server(self._say_nothing, "127.0.0.1", 0)
+        try:
+            port = server.sockets[0].getsockname()[1]
+            host = urlsplit(dsn).netloc.partition("@")[2]
+            yield dsn.replace(host, f"127.0.0.1:{port},{host}")
+        finally:
+            server.close()
+            await asyncio.sleep(0)
+
+
+def test_a_host_that_is_silent_costs_one_time_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = postgres()
+    monkeypatch.setattr(connecting, "HOST_S", 0.2)
+    monkeypatch.setattr(connecting, "CALL_S", 0.4)
+
+    async def story() -> None:
+        silent = Silent()
+        async with silent.before(await server.new_database()) as dsn:
+            access = Access(dsn)
+            pool = await access.pool()
+            try:
+                for _ in range(2):
+                    async with connecting.transaction(pool) as pooled:
+                        assert await pooled.fetchval("select 1") == 1
+                    connection = await access.connect()
+                    await connection.close()
+                    await pool.expire_connections()
+            finally:
+                await pool.close()
+            assert silent.asked == 1
+
+    asyncio.run(story())
+
+
+def test_who_stops_to_wait_for_a_silent_host_asks_another_one_next() -> None:
+    """The time that a caller has may be shorter than that for a host."""
+    server = postgres()
+
+    async def story() -> None:
+        silent = Silent()
+        async with silent.before(await server.new_database()) as dsn:
+            access = Access(dsn)
+            waiting = asyncio.ensure_future(access.connect())
+            await silent.has_asked.wait()
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            connection = await access.connect()
+            await connection.close()
+            assert silent.asked == 1
+
+    asyncio.run(story())
+
+
+def test_of_several_hosts_each_is_said_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def connect(dsn: str, **_: Any) -> None:
+        raise ConnectionRefusedError(111, "refused") if "h1" in dsn else TimeoutError
+
+    monkeypatch.setattr(asyncpg, "connect", connect)
+    with pytest.raises(DatabaseUnavailableError) as raised:
+        asyncio.run(Access("postgresql://u:secret@h1,h2:6432/d").connect())
+    assert str(raised.value) == (
+        "h1: ConnectionRefusedError: [Errno 111] refused; h2:6432: TimeoutError: no answer in time"
+    )
+
+
+@pytest.mark.parametrize(
+    ("dsn", "each"),
+    [
+        ("postgresql://u:p@h1/d?sslmode=require", ["postgresql://u:p@h1/d?sslmode=require"]),
+        ("postgresql://u:p@h1,h2:6432/d", ["postgresql://u:p@h1/d", "postgresql://u:p@h2:6432/d"]),
+        ("postgres://[::1]:1,[::2]/d?a=b%20c", ["postgres://[::1]:1/d?a=b%20c", "postgres://[::2]/d?a=b%20c"]),
+        (
+            "postgresql:///d?host=h1,h2&port=1,2&user=u",
+            ["postgresql:///d?host=h1&port=1&user=u", "postgresql:///d?host=h2&port=2&user=u"],
+        ),
+        ("postgresql://h1,h2/d?port=7", ["postgresql://h1/d?port=7", "postgresql://h2/d?port=7"]),
+        ("postgresql://h1,h2/d?port=7,8,9", ["postgresql://h1,h2/d?port=7,8,9"]),
+        ("postgresql://[h1,h2/d", ["postgresql://[h1,h2/d"]),
+        ("no address", ["no address"]),
+    ],
+)
+def test_an_address_becomes_one_for_each_host(dsn: str, each: list[str]) -> None:
+    assert [host.dsn for host in Hosts(dsn).order] == each

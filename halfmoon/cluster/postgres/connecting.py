@@ -15,9 +15,12 @@ from typing import Any, Final
 import asyncpg
 
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
+from halfmoon.cluster.postgres.hosts import Hosts
 
 CALL_S: Final = 3.0
 """For a statement, and for a connection to be made."""
+HOST_S: Final = 1.0
+"""Of that, each of several hosts has its part, but no less than this."""
 LIMIT_S: Final = 10.0
 """For all that a call takes, with the wait for a connection. The driver has time-outs of its own; a call that hung all
 the same would hold up its shard for ever."""
@@ -48,6 +51,7 @@ class Access:
     def __init__(self, dsn: str, password: str | Callable[[], str] | None = None, ssl: Any = None) -> None:
         """`password`: a function is asked at each connect; it raises OSError."""
         self._dsn = dsn
+        self._hosts = Hosts(dsn)
         self._more: dict[str, Any] = {"timeout": CALL_S, "command_timeout": CALL_S, "server_settings": _SERVER_SETTINGS}
         if password is not None:
             self._more["password"] = password
@@ -56,15 +60,35 @@ class Access:
 
     async def connect(self, command_s: float = CALL_S) -> asyncpg.Connection:
         """`command_s`: for a statement, as the driver limits it. Raises DatabaseUnavailableError."""
-        with translated():
-            more = {**self._more, "command_timeout": command_s}
-            return await asyncpg.connect(self._dsn, target_session_attrs="primary", **more)
+        return await self._first_primary(self._dsn, **{**self._more, "command_timeout": command_s})
+
+    async def _first_primary(self, _dsn: str, **more: Any) -> asyncpg.Connection:
+        """Raises DatabaseUnavailableError, which says it of each host. Whoever is cancelled while one of them is silent
+        begins with another one the next time."""
+        hosts = self._hosts.order
+        more["timeout"] = CALL_S if len(hosts) == 1 else max(HOST_S, CALL_S / len(hosts))
+        said: list[str] = []
+        for host in hosts:
+            try:
+                with translated():
+                    found = await asyncpg.connect(host.dsn, target_session_attrs="primary", **more)
+            except DatabaseUnavailableError as error:
+                self._hosts.is_silent(host)
+                said.append(f"{host.name}: {error}" if host.name else str(error))
+                if len(said) == len(hosts):
+                    raise DatabaseUnavailableError("; ".join(said)) from error.__cause__
+            except asyncio.CancelledError:
+                self._hosts.is_silent(host)
+                raise
+            else:
+                self._hosts.answered(host)
+                return found
+        raise AssertionError("there is a host")
 
     async def pool(self) -> asyncpg.Pool:
         """Connects when it is used."""
-        return await asyncpg.create_pool(
-            self._dsn, target_session_attrs="primary", min_size=0, max_size=POOL, reset=_leave, **self._more
-        )
+        more = {"connect": self._first_primary, **self._more}
+        return await asyncpg.create_pool(self._dsn, min_size=0, max_size=POOL, reset=_leave, **more)
 
 
 async def _leave(_connection: object) -> None:
