@@ -94,6 +94,8 @@ class Noting:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, float | None]] = []
+        self.removed = 1, 1
+        """Rows, and pieces in objects."""
 
     @asynccontextmanager
     async def acquire(self, timeout: float) -> AsyncIterator[Any]:
@@ -107,7 +109,7 @@ class Noting:
 
     async def execute(self, statement: str, *_: object, timeout: float | None = None) -> str:
         self.asked.append((statement, timeout))
-        return "DELETE 1"
+        return f"DELETE {self.removed[statement == statements.REMOVE_PIECES]}"
 
     async def fetchrow(self, *_: object) -> Any:
         return ()
@@ -147,5 +149,19 @@ def test_an_exchange_has_the_longer_the_larger_a_row_is(size: int, limit_s: floa
     row = Piece(0, size, 0, 0)
     assert asyncio.run(database.replace(0, 1, [row], [row._replace(key="g/1")], [("g/1", size)]))
     assert dict(pool.asked)[statements.REMOVE_ROWS] == pytest.approx(limit_s, abs=0.01)
-    limits = "set local statement_timeout = 35000; set local idle_in_transaction_session_timeout = 0"
-    assert (pool.asked[1][0] == limits) == (size > logs.LARGE_BYTES)
+    limits = f"set local statement_timeout = {limit_s:.0f}000; set local idle_in_transaction_session_timeout = 0"
+    assert (pool.asked[1][0] == limits) == (size >= logs.SENT_BYTES_S), "the server has a limit, too"
+
+
+def test_an_exchange_has_the_longer_the_more_pieces_it_is_of() -> None:
+    pool = Noting()
+    database = logs.PostgresLogs(None, pool)  # type: ignore[arg-type]
+    rows = [Piece(at, at + 1, 0, 0) for at in range(500)]
+    pieces = [Piece(at, at + 1, 0, 0, f"o/{at}") for at in range(500, 10_000)]
+    pool.removed = 500, 9_500
+    new = Piece(0, 10_000, 0, 0, "g/1")
+    assert asyncio.run(database.replace(0, 1, [*rows, *pieces], [new], [("g/1", 10_000)]))
+    asked = dict(pool.asked)
+    assert pool.asked[1][0] == "set local statement_timeout = 13000; set local idle_in_transaction_session_timeout = 0"
+    for statement in (statements.LOCK_OBJECTS, statements.REMOVE_PIECES, statements.REMOVE_ROWS, statements.MARK_DEAD):
+        assert asked[statement] == pytest.approx(13.0, abs=0.01)

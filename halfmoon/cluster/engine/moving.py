@@ -3,8 +3,9 @@
 The owner does that, from its cache. First the object is stored, then the pieces are exchanged in one transaction, which
 the shard's epoch guards: a node that has lost the shard changes nothing, and its object is a leftover.
 
-A call whose outcome is unknown is made again, until one answers. Where the database refuses an exchange, its list and
-that of here are compared, and the run is left alone for a while: it would be stored again, and refused again.
+A call whose outcome is unknown is made again, until one answers, or until the database has answered something else of
+this shard after a while: it may be too slow for this one, and others wait. Where the database refuses an exchange, its
+list and that of here are compared, and the run is left alone for a while: it would be stored again, and refused again.
 So is a run that cannot be read: it stays old, and so due, and the few rows of others would be moved with it one by one.
 """
 
@@ -29,8 +30,11 @@ log: Final = logging.getLogger("halfmoon.cluster")
 
 OBJECT_BYTES = MOST_BYTES
 """Of shards together, at most about."""
+PATIENCE_S: Final = 30.0
+"""After so long without an answer the database is asked whether it answers anything else."""
 LEFT_OUT_S: Final = 60.0
-"""So long nothing is done with a run that could not be read, or that the database has refused."""
+"""So long nothing is done with a run that could not be read, or that the database has refused, or not
+answered."""
 
 
 class Owned(Protocol):
@@ -171,20 +175,33 @@ class Mover:
         return False
 
     async def _exchange(self, part: _Part, new: Sequence[Piece], stored: tuple[str, int]) -> bool:
-        """Whether the database has the new pieces, for certain."""
+        """Whether the database has the new pieces, for certain; False: what it has is to be looked at."""
         owned, run = part
         pauses = Pauses()
+        until_s = asyncio.get_running_loop().time() + PATIENCE_S
         while True:
             try:
                 return await self._database.replace(owned.shard, owned.epoch, run.old, new, [stored])
             except DatabaseUnavailableError as error:
                 await pauses.wait("exchange", error)
+                if asyncio.get_running_loop().time() > until_s and await self._answers(owned):
+                    log.warning("event=exchange_given_up shard=%d start=%d error=%s", owned.shard, run.start, error)
+                    return False
             except CondemnedError:
                 log.warning("event=object_condemned key=%s", stored[0])
                 return False
             except Exception:
                 log.exception("event=exchange_failed shard=%d", owned.shard)
                 return False
+
+    async def _answers(self, owned: Owned) -> bool:
+        """The database does, by a commit with the shard's row locked. So no exchange goes on any more: each one holds
+        that row to its end."""
+        try:
+            await self._database.certain_pieces(owned.shard, owned.epoch)
+        except DatabaseUnavailableError:
+            return False
+        return True
 
     async def _compare(self, part: _Part) -> None:
         """An exchange was refused: the list becomes what the database has, as after a failover that has lost an

@@ -34,6 +34,8 @@ SENT_BYTES_S: Final = 1 << 20
 """A statement has a second more for so many bytes: one that ended too early would be sent again, for ever."""
 LARGE_BYTES: Final = 8 << 20
 """A statement with more takes the server longer than it has by default."""
+PIECES_S: Final = 1_000
+"""An exchange has a second more for so many pieces."""
 
 
 class PostgresLogs:
@@ -111,29 +113,27 @@ class PostgresLogs:
         in_rows = [(piece.start, piece.end) for piece in old if piece.key == IN_DATABASE]
         keys = sorted({key for _, _, key in in_objects})
         row_bytes = sum(stop - start for start, stop in in_rows)
-        more_s = row_bytes / SENT_BYTES_S  # the server deletes as many pages as it wrote for them
+        # The server deletes as many pages as it wrote for them.
+        more_s = row_bytes / SENT_BYTES_S + len(old) // PIECES_S
+        limit_s = CALL_S + more_s
         try:
             async with transaction(self._pool, more_s=more_s) as connection:
-                if row_bytes > LARGE_BYTES:
+                if more_s >= 1:
                     await connection.execute(_take_long(more_s))
                 if await connection.fetchrow(statements.HOLD, shard, epoch) is None:
                     return False
-                await connection.fetch(statements.LOCK_OBJECTS, keys)
+                await connection.fetch(statements.LOCK_OBJECTS, keys, timeout=limit_s)
                 removed = 0
-                if in_objects:
-                    removed += _count(await connection.execute(statements.REMOVE_PIECES, shard, *_columns(in_objects)))
-                if in_rows:
-                    columns, limit_s = _columns(in_rows), CALL_S + more_s
-                    removed += _count(
-                        await connection.execute(statements.REMOVE_ROWS, shard, *columns, timeout=limit_s)
-                    )
+                for statement, gone in ((statements.REMOVE_PIECES, in_objects), (statements.REMOVE_ROWS, in_rows)):
+                    if gone:
+                        removed += _count(await connection.execute(statement, shard, *_columns(gone), timeout=limit_s))
                 if removed != len(old):
                     raise _NotAsAssumedError
                 for key, size in objects:
                     await _add_object(connection, key, size)
                 rows = [(shard, p.start, p.end, p.crc, p.segment, p.key, p.at) for p in new]
                 await connection.executemany(statements.ADD_PIECE, rows)
-                await connection.execute(statements.MARK_DEAD, keys)
+                await connection.execute(statements.MARK_DEAD, keys, timeout=limit_s)
         except _NotAsAssumedError:
             return await self._are_there(shard, epoch, new)
         return True

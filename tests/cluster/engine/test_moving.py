@@ -12,7 +12,7 @@ import pytest
 
 from halfmoon.cluster.engine import merging, moving
 from halfmoon.cluster.engine.database import Commit, DatabaseUnavailableError
-from halfmoon.cluster.engine.moving import LEFT_OUT_S, Mover
+from halfmoon.cluster.engine.moving import LEFT_OUT_S, PATIENCE_S, Mover
 from halfmoon.cluster.engine.piece_list import PieceList
 from halfmoon.cluster.engine.pieces import IN_DATABASE, Durability, Piece
 from halfmoon.core.crc import crc32c
@@ -341,6 +341,41 @@ def test_a_shard_whose_pieces_the_database_does_not_have_does_not_keep_the_mover
         assert await mover.turn(world.shards)
         assert len(other.pieces) == 2
         assert not await mover.turn(world.shards)
+
+    play(run())
+
+
+@pytest.mark.parametrize("is_made", [False, True])
+def test_an_exchange_that_is_never_answered_holds_up_no_other_shard(is_made: bool) -> None:
+    """The database may be too slow for it, and answers everything else."""
+
+    class Slow(MemoryDatabase):
+        calls = 0
+
+        async def replace(self, shard: int, *given: Any) -> bool:
+            if shard == 0:
+                self.calls += 1
+                if is_made:
+                    await super().replace(shard, *given)
+                raise DatabaseUnavailableError("no answer in time")
+            return await super().replace(shard, *given)
+
+    async def run() -> None:
+        database = Slow([Durability.FAST] * 2)
+        world = World(1, [Durability.FAST] * 2, database)
+        await world.take()
+        for shard in world.shards:
+            for _ in range(30):
+                await world.write(shard, 50)
+        mover = world.mover()
+        async with asyncio.timeout(2 * PATIENCE_S):
+            while await mover.turn(world.shards):
+                pass
+        assert [len(shard.pieces) for shard in world.shards] == [1 if is_made else 30, 1]
+        await world.check()
+        calls = database.calls
+        assert not await mover.turn(world.shards)
+        assert database.calls == calls, "it is left alone for a while"
 
     play(run())
 
