@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from bisect import bisect_left, bisect_right
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Any, Final, TypeVar
@@ -164,18 +165,34 @@ class Backing:
         return self.wait(lambda: self._read(start, end))
 
     async def _read(self, start: int, end: int) -> list[tuple[int, bytes]]:
+        try:
+            return await self._read_from(self.pieces.between(start, end), start, end)
+        except _PieceGoneError as gone:
+            return await self._read_from(await self._seen(gone, start, end), start, end)
+
+    async def _seen(self, gone: _PieceGoneError, start: int, end: int) -> Sequence[Piece]:
+        """What the database shows instead. The exchange by which a piece went may not be certain, and is not relied on;
+        the frames are the same, whatever comes of it. Raises OSError."""
+        head, pieces, _ = await try_again(lambda: self._database.contents(self.shard))
+        low = max(0, bisect_right(pieces, start, key=_start) - 1)
+        found = pieces[low : bisect_left(pieces, end, key=_start)]
+        if head.epoch != self.epoch or gone.piece in found:
+            raise gone
+        return found
+
+    async def _read_from(self, pieces: Sequence[Piece], start: int, end: int) -> list[tuple[int, bytes]]:
         parts = asyncio.Semaphore(PARALLEL)
 
-        async def some(pieces: Sequence[Piece]) -> list[tuple[int, bytes]]:
+        async def some(together: Sequence[Piece]) -> list[tuple[int, bytes]]:
             found = []
             async with parts:
-                rows = await self._rows(pieces) if len(pieces) > 1 else None
-                for piece in pieces:
+                rows = await self._rows(together) if len(together) > 1 else None
+                for piece in together:
                     low, high = max(start, piece.start) - piece.start, min(end, piece.start + piece.size) - piece.start
                     found.append((piece.start + low, await self._part(piece, low, max(low, high), rows)))
             return found
 
-        found = await asyncio.gather(*(some(pieces) for pieces in _asked_together(self.pieces.between(start, end))))
+        found = await asyncio.gather(*(some(together) for together in _asked_together(pieces)))
         return [each for part in found for each in part]
 
     async def _rows(self, pieces: Sequence[Piece]) -> Mapping[Piece, bytes]:
@@ -206,7 +223,7 @@ class Backing:
             await asyncio.sleep(SAID_S)
             now = self.pieces.between(piece.start + low, piece.start + high)
         if piece in now:
-            raise OSError(f"shard {self.shard}: the piece at {piece.start} is gone from {piece.key or 'the database'}")
+            raise _PieceGoneError(self.shard, piece)
         found = b""
         for one in now:
             begin, end = max(piece.start + low, one.start), min(piece.start + high, one.start + one.size)
@@ -266,6 +283,18 @@ class Backing:
         if not self.write(lambda: try_again(lambda: self._database.drop(self.shard, self.epoch, before))):
             raise LeaseLostError(f"shard {self.shard} has another epoch than {self.epoch}")
         self.call_in_loop(lambda: self.pieces.drop(before))
+
+
+class _PieceGoneError(OSError):
+    """And there is no other one in its place here."""
+
+    def __init__(self, shard: int, piece: Piece) -> None:
+        super().__init__(f"shard {shard}: the piece at {piece.start} is gone from {piece.key or 'the database'}")
+        self.piece = piece
+
+
+def _start(piece: Piece) -> int:
+    return piece.start
 
 
 def _asked_together(pieces: Sequence[Piece]) -> Iterator[Sequence[Piece]]:
