@@ -32,6 +32,25 @@ class Databases:
         return self._server.dsn(name)
 
 
+async def of_poor_role(dsn: str) -> str:
+    """The same database, which is now owned by a role that may not call pg_logical_emit_message; its DSN."""
+    import asyncpg
+
+    connection = await asyncpg.connect(dsn)
+    try:
+        if not await connection.fetchval("select count(*) from pg_roles where rolname = 'poor'"):
+            await connection.execute("create role poor login")
+        database = await connection.fetchval("select current_database()")
+        await connection.execute(f"alter database {database} owner to poor")
+        for (function,) in await connection.fetch(
+            "select oid::regprocedure::text from pg_proc where proname = 'pg_logical_emit_message'"
+        ):
+            await connection.execute(f"revoke execute on function {function} from public")
+    finally:
+        await connection.close()
+    return dsn.replace("halfmoon@", "poor@")
+
+
 _databases: Databases | None = None
 
 

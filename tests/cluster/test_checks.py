@@ -16,7 +16,7 @@ from halfmoon.cluster.checks.store import try_store
 from halfmoon.cluster.engine.objects import ObjectExistsError, Stored, StoreUnavailableError
 from halfmoon.testing.postgres import PostgresServer
 from tests.cluster.engine.doubles import MemoryStore
-from tests.cluster.servers import object_store, postgres
+from tests.cluster.servers import object_store, of_poor_role, postgres
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +124,7 @@ def test_a_database_whose_commits_are_not_durable_is_found() -> None:
     assert failed(found) == {"commits are durable"}
     assert "fsync is off" in found["commits are durable"].said
     assert found["failover"].verdict is Verdict.WARNING
-    assert len(found) == 9
+    assert len(found) == 10
     assert of_database(dsn).keys() == found.keys()  # nothing is left
 
 
@@ -154,7 +154,7 @@ def test_a_database_that_stops_answering_fails_what_needs_it(monkeypatch: pytest
         assert found["version"].verdict is Verdict.OK
         assert failed(found) >= {"slow"}
     monkeypatch.undo()
-    assert len(of_database(dsn)) == 9
+    assert len(of_database(dsn)) == 10
 
 
 def test_a_trial_that_cannot_begin_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,14 @@ def test_a_trial_that_cannot_begin_leaves_nothing(monkeypatch: pytest.MonkeyPatc
         (only,) = of_database(dsn).values()
     assert only.verdict is Verdict.FAILED
     assert "no answer in time" in only.said
-    assert len(of_database(dsn)) == 9
+    assert len(of_database(dsn)) == 10
+
+
+def test_a_right_that_is_missing_is_said() -> None:
+    dsn = asyncio.run(postgres().new_database())
+    found = of_database(asyncio.run(of_poor_role(dsn)))
+    assert "rights" in failed(found)
+    assert "grant execute on function pg_logical_emit_message" in found["rights"].said
 
 
 def test_a_durable_database_is_well() -> None:

@@ -8,10 +8,11 @@ from functools import partial
 import pytest
 
 from halfmoon.cluster.backup.tables import COLUMNS, Rows
-from halfmoon.cluster.store import CatalogStore, Cluster
+from halfmoon.cluster.engine.database import DatabaseUnavailableError
+from halfmoon.cluster.store import CatalogStore, CatalogUnavailableError, Cluster
 from halfmoon.errors import StartError
 from tests.cluster.catalog_contract import FORGET, CatalogContract, Open
-from tests.cluster.servers import postgres
+from tests.cluster.servers import of_poor_role, postgres
 
 
 def _open(dsn: str) -> CatalogStore:
@@ -49,6 +50,33 @@ class TestPostgresStore(CatalogContract):
 
     def test_it_knows_the_cluster(self, store: CatalogStore) -> None:
         assert store.cluster == ("a-cluster", 4)
+
+
+def test_a_right_that_is_missing_is_said_and_may_come_back(dsn: str) -> None:
+    """Nobody stops because an administrator has taken one away."""
+    from halfmoon.cluster.postgres.connecting import Access
+    from halfmoon.cluster.postgres.schema import create
+
+    poor = asyncio.run(of_poor_role(dsn))
+    asyncio.run(create(Access(poor), "a-cluster", 2, 2))
+    store = _open(poor)
+    try:
+        store.begin(0)
+        store.commit([b"a"])
+        for ask in (store.read, store.begin):
+            with pytest.raises(CatalogUnavailableError, match="permission denied for function pg_logical_emit"):
+                ask(0)
+    finally:
+        store.close()
+
+
+def test_a_table_that_the_role_may_not_read_is_said(dsn: str) -> None:
+    from halfmoon.cluster.postgres.connecting import Access
+    from halfmoon.cluster.postgres.schema import create
+
+    asyncio.run(create(Access(dsn), "a-cluster", 2, 2))  # they are another role's
+    with pytest.raises(DatabaseUnavailableError, match="permission denied for table"):
+        _open(asyncio.run(of_poor_role(dsn)))
 
 
 def test_a_database_without_a_cluster_is_refused(dsn: str) -> None:

@@ -124,6 +124,16 @@ async def _one_session(trial: _Trial) -> Outcome:
     return Verdict.OK, "a connection is one session"
 
 
+async def _rights(trial: _Trial) -> Outcome:
+    """What nobody needs who has only tables; cluster/postgres/catalog.py does. The tables are the role's own."""
+    try:
+        await trial.connection.fetchval("select pg_logical_emit_message(true, 'halfmoon', '')")
+    except asyncpg.InsufficientPrivilegeError as error:
+        needed = "grant execute on function pg_logical_emit_message to it, or nodes wait for that when they start"
+        return Verdict.FAILED, f"the role lacks a right ({error}): {needed}"
+    return Verdict.OK, "the role may make tables, and call pg_logical_emit_message"
+
+
 async def _lock(trial: _Trial) -> Outcome:
     async with trial.another() as other:
         await other.execute("select pg_advisory_lock_shared(77, 2147483647)")
@@ -215,6 +225,7 @@ _STEPS: Final = (
     ("commits are durable", _durable),
     ("failover", _standby),
     ("sessions", _one_session),
+    ("rights", _rights),
     ("locks", _lock),
     ("of many commits one succeeds", _races),
     ("clock", _clock),

@@ -42,6 +42,8 @@ _PASSING: Final = ("08", "25", "28", "3D", "40", "53", "55", "57", "58", "XX")
 """Classes of SQLSTATE that say nothing about the statement itself: connections, a server that became read-only, logins
 (a password is being changed, a standby does not know the clients yet), no such database, deadlocks, no resources,
 locks, a shutdown, its system, internal errors (and what poolers say of themselves)."""
+_NO_RIGHT: Final = "42501"
+"""Nor does that a right is missing: an administrator has taken it away, and may give it back. The server says which."""
 
 
 class Access:
@@ -110,7 +112,7 @@ class translated:  # noqa: N801, used like contextlib.suppress
             raise asyncio.CancelledError from error
         if isinstance(error, asyncpg.PostgresError):
             state = error.sqlstate or ""
-            if state[:2] in _PASSING:
+            if state[:2] in _PASSING or state == _NO_RIGHT:
                 raise DatabaseUnavailableError(_said(error)) from error
         elif isinstance(error, (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, asyncio.TimeoutError)):
             raise DatabaseUnavailableError(_said(error)) from error
