@@ -9,13 +9,7 @@ shard is another node's.
     objects   an object `interval_s` after the one before was begun, at once where that is longer ago; before that as
               soon as shards wait with `object_bytes`, or one is in a hurry
 
-A call that fails says nothing about what it did. So the heads are asked for, by a commit, until that succeeds:
-
-    epoch and end are the commit's      it was committed
-    epoch is, end is its start          it was not: the very same again
-    another epoch                       lost
-
-The same goes for the store (insisting.py).
+A call that fails says nothing about what it did (deciding.py); the same goes for the store (insisting.py).
 """
 
 from __future__ import annotations
@@ -24,22 +18,21 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from halfmoon.cluster.engine import footer
 from halfmoon.cluster.engine.database import Commit, Commits, CondemnedError
-from halfmoon.cluster.engine.insisting import Pauses, insist, store_object
+from halfmoon.cluster.engine.deciding import Apply, decide, try_once
+from halfmoon.cluster.engine.insisting import Pauses, store_object
 from halfmoon.cluster.engine.objects import ObjectStore
-from halfmoon.cluster.engine.pieces import Head
-from halfmoon.errors import LeaseLostError
 
 log: Final = logging.getLogger("halfmoon.cluster")
 
 ROW_STATEMENTS: Final = 2
 """So many are on their way at once: a shard whose row is locked holds up the others of its statement."""
 LARGE_STATEMENTS: Final = 1
-"""So many more that have more than ROWS_BYTES. Each has its connection for long, and a node has few."""
+"""So many more that have more than ROWS_BYTES. Each has its connection for long, and a node has few. One that fails has
+its next try behind the others that wait: it may never be sent in time."""
 OBJECTS: Final = 4
 """So many are on their way at once."""
 ROWS_BYTES = 8 << 20
@@ -99,7 +92,7 @@ class RowCommitter:
         self._waiting: dict[int, Source] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._large_tasks: set[asyncio.Task[None]] = set()
-        self._large: deque[tuple[Taken, _Ended]] = deque()  # those that wait for one of these to end
+        self._large: deque[_Large] = deque()  # those that wait for one of these to end
         self._scheduled = False
         self._held = self._hurried = False
         self._closed = False
@@ -152,26 +145,36 @@ class RowCommitter:
             self._hurried = self._held
             asyncio.get_running_loop().call_soon(self._begin)
         large = [one for one in found if _size(one) > ROWS_BYTES]
-        self._large.extend((one, ended.apart(one.commit.shard)) for one in large)
+        self._large.extend(_Large(one, ended.apart(one.commit.shard), Pauses()) for one in large)
         self._begin_large()
         if len(found) > len(large):
             await self._commit_taken([one for one in found if one not in large], ended)
 
     def _begin_large(self) -> None:
         if self._large and len(self._large_tasks) < LARGE_STATEMENTS and not self._closed:
-            one, ended = self._large.popleft()
-            _run(self._commit_taken([one], ended), ended, self._large_tasks, self._begin_large)
+            large = self._large.popleft()
+            _run(self._try_large(large), large.ended, self._large_tasks, self._begin_large)
+
+    async def _try_large(self, large: _Large) -> None:
+        commits, apply = [large.taken.commit], self._apply([large.taken])
+        if await try_once(self._database, commits, apply, large.ended, large.pauses):
+            self.statements += 1
+        else:
+            self._large.append(large)
 
     async def _commit_taken(self, found: Sequence[Taken], ended: _Ended) -> None:
         """One statement."""
+        await decide(self._database, [one.commit for one in found], self._apply(found), ended)
+        self.statements += 1
+
+    def _apply(self, found: Sequence[Taken]) -> Apply:
         taken = {one.commit.shard: one for one in found}
 
         async def apply(commits: Sequence[Commit]) -> set[int]:
             frames = [[bytes(data) for data in taken[commit.shard].frames] for commit in commits]
             return await self._database.commit_rows(commits, frames)
 
-        await _decide(self._database, [one.commit for one in taken.values()], apply, ended)
-        self.statements += 1
+        return apply
 
     def close(self) -> None:
         """Nothing is begun any more, and nobody is told of what is on its way."""
@@ -257,7 +260,7 @@ class ObjectCommitter:
             data, placed = footer.build(self._node, key, commits, [one.frames for one in left])
             try:
                 await store_object(self._store, key, data)
-                await _decide(self._database, placed, self._apply(key, len(data)), ended)
+                await decide(self._database, placed, self._apply(key, len(data)), ended)
             except CondemnedError:
                 # It took so long that the object was taken for a leftover. What is not committed is stored anew.
                 log.warning("event=object_condemned key=%s", key)
@@ -267,7 +270,7 @@ class ObjectCommitter:
             self.object_sizes += len(data)
             return
 
-    def _apply(self, key: str, size: int) -> Callable[[Sequence[Commit]], Awaitable[set[int]]]:
+    def _apply(self, key: str, size: int) -> Apply:
         return lambda commits: self._database.commit_object(key, size, commits)
 
     def close(self) -> None:
@@ -293,6 +296,15 @@ def _run(work: Awaitable[None], ended: _Ended, tasks: set[asyncio.Task[None]], t
         then()
 
     task.add_done_callback(over)
+
+
+class _Large(NamedTuple):
+    """A commit that has a statement of its own."""
+
+    taken: Taken
+    ended: _Ended
+    pauses: Pauses
+    """Between its tries."""
 
 
 class _Ended:
@@ -345,56 +357,3 @@ def _take(ended: _Ended, most_bytes: int) -> tuple[list[Taken], dict[int, Source
 
 def _size(taken: Taken) -> int:
     return taken.commit.end - taken.commit.start
-
-
-async def _decide(
-    database: Commits,
-    commits: Sequence[Commit],
-    apply: Callable[[Sequence[Commit]], Awaitable[set[int]]],
-    ended: _Ended,
-) -> None:
-    """Until the end of each is certain; `ended` is told. Raises CondemnedError."""
-    left = ended.without(commits)
-    pauses = Pauses()
-    while left:
-        condemned: CondemnedError | None = None
-        try:
-            done = await apply(left)
-            for commit in left:
-                if commit.shard in done:
-                    ended.committed(commit)
-        except CondemnedError as error:
-            condemned = error
-        except Exception as error:
-            await pauses.wait("commit", error)
-        left = ended.without(left)
-        if not left:
-            return
-        shards = [commit.shard for commit in left]
-        heads = {head.shard: head for head in await insist("heads_read", partial(database.certain_heads, shards))}
-        for commit in left:
-            found = _end_of(commit, heads.get(commit.shard))
-            if isinstance(found, OSError):
-                ended.failed(commit.shard, found)
-            elif found:
-                ended.committed(commit)
-        left = ended.without(left)
-        if condemned is not None and left:
-            raise condemned
-
-
-def _end_of(commit: Commit, head: Head | None) -> bool | OSError:
-    """Whether it was committed; an error: nobody will ever be told so."""
-    if head is None or head.epoch < commit.epoch:
-        epoch = "is gone" if head is None else f"has epoch {head.epoch}"
-        return _lost_commits(f"shard {commit.shard} {epoch} in the database, and epoch {commit.epoch} here")
-    if head.epoch > commit.epoch:
-        return LeaseLostError(f"shard {commit.shard} has epoch {head.epoch}, and not {commit.epoch}")
-    if head.end in (commit.start, commit.end):
-        return head.end == commit.end
-    return _lost_commits(f"shard {commit.shard} ends at {head.end} in the database, and at {commit.start} here")
-
-
-def _lost_commits(found: str) -> OSError:
-    """Nobody else writes in this epoch: the database forgot what it had promised, or was restored."""
-    return OSError(f"{found}: the database has lost commits")

@@ -83,7 +83,8 @@ class WithStandby(MemoryDatabase):
         return await self._replicated(found) if found else found
 
     async def forget_objects(self, keys: Sequence[str]) -> None:
-        await self._replicated(await super().forget_objects(keys))
+        await super().forget_objects(keys)
+        await self._replicated(None)
 
     async def take(self, *given: Any) -> Head | None:
         return await self._replicated(await super().take(*given))

@@ -14,7 +14,7 @@ import pytest
 from halfmoon.cluster.engine import committing, footer
 from halfmoon.cluster.engine.backing import Backing
 from halfmoon.cluster.engine.committing import LARGE_STATEMENTS, ROW_STATEMENTS, ObjectCommitter, RowCommitter, Taken
-from halfmoon.cluster.engine.database import Commit, CondemnedError, Contents
+from halfmoon.cluster.engine.database import Commit, CondemnedError, Contents, DatabaseUnavailableError
 from halfmoon.cluster.engine.objects import ObjectExistsError
 from halfmoon.cluster.engine.pieces import IN_DATABASE, BrokenLogError, Durability, Head, Piece, check_whole
 from halfmoon.core.crc import crc32c
@@ -408,6 +408,42 @@ def test_many_large_batches_leave_connections_for_others(monkeypatch: pytest.Mon
     run(1, play, Durability.FAST)
 
 
+class Refusing(MemoryDatabase):
+    """What is larger does not get there in time."""
+
+    most_bytes = 15_000
+    refused = 0
+
+    async def commit_rows(self, commits: Sequence[Commit], frames: Sequence[Sequence[bytes]]) -> set[int]:
+        if sum(len(data) for datas in frames for data in datas) > self.most_bytes:
+            self.refused += 1
+            raise DatabaseUnavailableError("no answer in time")
+        return await super().commit_rows(commits, frames)
+
+
+def test_a_batch_that_is_too_large_to_be_sent_holds_up_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.MemoryDatabase", Refusing)
+    monkeypatch.setattr(committing, "ROWS_BYTES", 5_000)
+    monkeypatch.setattr(f"{__name__}.SHARDS", 3)
+
+    async def play(world: World) -> None:
+        logs = await world.node()
+        database: Any = world.database
+        logs[0].append(20_000)
+        await until(lambda: database.refused)
+        for shard in (1, 2):
+            logs[shard].append(10_000)
+        await until(lambda: all(logs[shard].acknowledged for shard in (1, 2)))
+        assert not logs[0].acknowledged
+        before = database.refused
+        await asyncio.sleep(60)
+        assert 30 < database.refused - before < 70, "it is tried on, with pauses"
+        database.most_bytes = 30_000
+        await until(lambda: bool(logs[0].acknowledged))
+
+    run(1, play, Durability.FAST)
+
+
 def test_who_hurries_begins_no_more_statements_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.MemoryDatabase", Counting)
 
@@ -432,14 +468,17 @@ def test_an_error_of_one_statement_is_told_to_its_shards_alone(
     """A large batch and small ones, which were taken together."""
     monkeypatch.setattr(f"{__name__}.MemoryDatabase", Narrow)
     monkeypatch.setattr(committing, "ROWS_BYTES", 5_000)
-    decide = committing._decide
 
-    async def odd(database: Any, commits: Sequence[Commit], *given: Any) -> None:
-        if commits[0].shard == failing:
-            raise RuntimeError("odd")
-        await decide(database, commits, *given)
+    def odd(tried: Any) -> Any:
+        async def try_it(database: Any, commits: Sequence[Commit], *given: Any) -> Any:
+            if commits[0].shard == failing:
+                raise RuntimeError("odd")
+            return await tried(database, commits, *given)
 
-    monkeypatch.setattr(committing, "_decide", odd)
+        return try_it
+
+    for name in ("decide", "try_once"):  # of small ones, and of large ones
+        monkeypatch.setattr(committing, name, odd(getattr(committing, name)))
 
     async def play(world: World) -> None:
         logs = await world.node()

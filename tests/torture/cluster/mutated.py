@@ -88,7 +88,7 @@ def _anew() -> None:
             for each in commits:
                 if each.shard in done:
                     ended.committed(each)
-            await committing._decide(self._database, commits, apply, ended)
+            await committing.decide(self._database, commits, apply, ended)
             return
 
     setattr(RowCommitter, "_commit", commit)  # noqa: B010
