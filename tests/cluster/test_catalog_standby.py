@@ -116,6 +116,20 @@ def test_a_connection_that_has_ended_meanwhile_is_made_anew(pair: Pair) -> None:
     assert other.commit([b"c"]) == 3
 
 
+def test_who_holds_nothing_has_as_long_for_a_certain_commit_as_for_any(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where commits take long, news that is never certain would keep nodes from starting."""
+    from halfmoon.cluster.postgres import catalog
+
+    author, other = pair.open(pair.primary), pair.open(pair.primary)
+    change(author, b"a")
+    monkeypatch.setattr(catalog, "CERTAIN_S", 0.0)
+    assert other.read(0).version == 1
+    with pytest.raises(CatalogUncertainError):
+        other.begin(0)
+
+
 def test_whether_another_server_has_it_says_nothing(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that holds the catalog was replaced, and nobody has told it."""
     from halfmoon.cluster.postgres.connecting import Access

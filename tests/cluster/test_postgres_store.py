@@ -52,6 +52,31 @@ class TestPostgresStore(CatalogContract):
         assert store.cluster == ("a-cluster", 4)
 
 
+def test_nobody_connects_while_the_catalog_is_held(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others wait, and the server ends a transaction that is idle for long."""
+    from halfmoon.cluster.postgres.catalog import PostgresStore
+    from halfmoon.cluster.postgres.connecting import Access
+    from halfmoon.cluster.postgres.schema import create
+
+    access = Access(dsn)
+    asyncio.run(create(access, "a-cluster", 2, 2))
+    store = PostgresStore(access, Cluster("a-cluster", 4))
+    held: list[bool] = []
+
+    async def connect() -> object:
+        held.append(store._held is not None)
+        return await Access(dsn).connect()
+
+    monkeypatch.setattr(access, "connect", connect)
+    try:
+        for version in range(2):
+            store.begin(0)
+            store.commit([b"a"])
+            assert held == [False, False], version
+    finally:
+        store.close()
+
+
 def test_a_right_that_is_missing_is_said_and_may_come_back(dsn: str) -> None:
     """Nobody stops because an administrator has taken one away."""
     from halfmoon.cluster.postgres.connecting import Access

@@ -20,7 +20,7 @@ import asyncpg
 
 from halfmoon.cluster.catalog_rows import CHANGES, KEPT, LAST, Known, Last, Row, change_of, newest_of, news_of
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
-from halfmoon.cluster.postgres.connecting import Access, translated
+from halfmoon.cluster.postgres.connecting import CALL_S, Access, translated
 from halfmoon.cluster.postgres.schema import check_known
 from halfmoon.cluster.store import CatalogUnavailableError, CatalogUncertainError, Cluster, News
 from halfmoon.core.crc import crc32c
@@ -35,7 +35,7 @@ select pg_logical_emit_message(true, 'halfmoon', '') from (select) as one where 
 """A commit that changes nothing, and waits for nobody who holds something. No row: it is another server than the one
 that has begun at this time."""
 CERTAIN_S: Final = 1.5
-"""For that: the catalog is held meanwhile, and the server ends a transaction that is idle for 2 s."""
+"""For that, while the catalog is held: the server ends a transaction that is idle for 2 s. Else it has CALL_S."""
 
 END_S: Final = 1.0
 """For a server that waits to say so."""
@@ -122,37 +122,35 @@ class PostgresStore:
             connection = await self._connected()
             async with connection.transaction(isolation="repeatable_read"):
                 found = await _found(connection, after)
-            return await self._told(found, connection, connection)
+            return await self._told(found, connection, connection, CALL_S)
 
         return self._run(read)
 
     def begin(self, after: int) -> News:
         async def begin() -> News:
             connection = await self._connected()
+            second = await self._connected_again()  # others wait as soon as it is held
             # Whatever the database's default is: in a snapshot of before it waits, it would miss the change before it.
             self._held = connection.transaction(isolation="read_committed")
             await self._held.start()
             await connection.fetch(_HOLD)
-            return await self._told(await _found(connection, after), connection, None)
+            return await self._told(await _found(connection, after), connection, second, CERTAIN_S)
 
         return self._run(begin)
 
-    async def _told(self, found: _Found, seen: asyncpg.Connection, free: asyncpg.Connection | None) -> News:
-        """`seen`: by which connection; `free`: by which it is to be made certain, None: by a second one. Raises
-        CatalogUnavailableError."""
+    async def _told(self, found: _Found, seen: asyncpg.Connection, free: asyncpg.Connection, within_s: float) -> News:
+        """`seen`: by which connection; `free`: by which it is to be made certain. Raises CatalogUnavailableError."""
         after, kept, rows, last = found
         self._known.check(after, last)
         news = news_of(after, kept, rows, last)
         if news.version is not None:
             try:
                 with translated():
-                    async with asyncio.timeout(CERTAIN_S):
+                    async with asyncio.timeout(within_s):
                         begun = await seen.fetchval(_BEGUN)
-                        free = free or await self._connected_again()
                         is_same = await free.fetchrow(_CERTAIN, begun) is not None
             except DatabaseUnavailableError as error:
-                if free is not None:
-                    await _end(free)
+                await _end(free)
                 raise CatalogUncertainError(f"version {news.version} is not certain: {error}", news) from error
             if not is_same:
                 raise CatalogUncertainError(f"version {news.version} is not certain: another server answers", news)
