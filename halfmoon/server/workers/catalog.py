@@ -7,6 +7,7 @@ applied in the loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -155,7 +156,7 @@ class SharedCatalogDriver:
                 try:
                     self._take(news)
                 except BaseException:
-                    await self._run(self._store.abandon)
+                    await self._let_go()
                     raise
                 self.confirmed_s = begun_s
                 before = self._shared.version
@@ -179,7 +180,7 @@ class SharedCatalogDriver:
         records = self._changes.records()
         if not records:
             self._changes.abandoned()
-            await self._run(self._store.abandon)
+            await self._let_go()
             return
         expected = self._shared.version + 1
         try:
@@ -194,6 +195,11 @@ class SharedCatalogDriver:
             version = made
         self._on_applied(self._changes.committed(version))
         await self._keep()
+
+    async def _let_go(self) -> None:
+        """Nothing was changed. Where the store cannot be told so, it has lost its connection, and holds nothing."""
+        with contextlib.suppress(CatalogUnavailableError):
+            await self._run(self._store.abandon)
 
     async def _committed_after_all(self, version: int, records: list[bytes]) -> int | None:
         """The version that has the commit of which nobody has heard: it was made, or is made now. None: others have

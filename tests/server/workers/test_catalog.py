@@ -314,6 +314,32 @@ def test_one_that_changes_nothing_makes_no_version(path: Path) -> None:
     run(scenario)
 
 
+def test_one_that_changes_nothing_is_over_though_the_catalog_could_not_be_let_go(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is lost, so it is not held any more. What has been done at a start is not to be done again."""
+
+    async def scenario() -> None:
+        one = Process(path, insists=True)
+        abandon = one.store.abandon
+
+        def lost() -> None:
+            abandon()
+            raise CatalogUnavailableError("connection is closed")
+
+        monkeypatch.setattr(one.store, "abandon", lost)
+        done: list[int] = []
+        await one.driver.change_at_start(lambda: done.append(1))
+        assert done == [1]
+        assert await one.driver.change(lambda: 7) == 7
+        await one.driver.change(one.create("t"))
+        with pytest.raises(BrokerError, match="exists"):
+            await one.driver.change(one.create("t"))
+        await one.driver.stop()
+
+    run(scenario)
+
+
 def test_who_waits_is_told_when_it_is_committed(path: Path) -> None:
     async def scenario() -> None:
         one = Process(path)
