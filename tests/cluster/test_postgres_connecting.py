@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -14,9 +15,11 @@ import pytest
 
 from halfmoon.cluster.engine.database import DatabaseUnavailableError
 from halfmoon.cluster.postgres import connecting
+from halfmoon.cluster.postgres.catalog import read_cluster
 from halfmoon.cluster.postgres.connecting import Access, translated
 from halfmoon.cluster.postgres.hosts import Hosts
 from halfmoon.cluster.postgres.logs import PostgresLogs
+from halfmoon.errors import StartError
 from tests.cluster.servers import postgres
 
 
@@ -71,6 +74,21 @@ def test_a_login_that_is_refused_may_be_accepted_later(error: Exception) -> None
 
     with pytest.raises(DatabaseUnavailableError):
         asyncio.run(call())
+
+
+def test_a_certificate_that_does_not_verify_may_do_so_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a ValueError, too, and so are the words of an address."""
+
+    async def connect(dsn: str, **_: Any) -> None:
+        if "port" in dsn:
+            raise ValueError("invalid port")
+        raise ssl.SSLCertVerificationError(1, "certificate has expired")
+
+    monkeypatch.setattr(asyncpg, "connect", connect)
+    with pytest.raises(DatabaseUnavailableError, match="certificate has expired"):
+        asyncio.run(read_cluster(Access("postgresql://u@h/d")))
+    with pytest.raises(StartError, match=r"\$.cluster.database: invalid port"):
+        asyncio.run(read_cluster(Access("postgresql://u@h:port/d")))
 
 
 def test_a_password_is_asked_for_at_each_connect(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,8 @@ async def read_cluster(access: Access) -> Cluster:
         connection = await access.connect()
     except (DatabaseUnavailableError, ValueError, OverflowError) as error:
         said = error.__cause__ if isinstance(error, DatabaseUnavailableError) else error
-        if isinstance(said, (ValueError, OverflowError)):  # the driver's, of the words of an address
+        # The driver's, of the words of an address. A certificate that does not verify is a ValueError and an OSError.
+        if isinstance(said, (ValueError, OverflowError)) and not isinstance(said, OSError):
             raise StartError(f"$.cluster.database: {said}") from error
         raise
     try:
