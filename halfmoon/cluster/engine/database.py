@@ -113,6 +113,11 @@ class Commits(Heads, Protocol):
         """Of these shards, by a commit that changes nothing: what they say is as durable as that."""
         ...
 
+    async def all_certain_heads(self, shard: int) -> Sequence[Head]:
+        """Of all shards, as they were before a commit of the same server that changes nothing of this shard. What they
+        say is as durable as that; they may have gone on since."""
+        ...
+
     async def commit_object(self, key: str, size: int, commits: Sequence[Commit]) -> set[int]:
         """The same for pieces that an object has. It is known from now on, with `size` bytes. Raises CondemnedError."""
         ...

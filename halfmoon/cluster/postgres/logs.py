@@ -71,6 +71,9 @@ class PostgresLogs:
     async def certain_heads(self, shards: Sequence[int]) -> Sequence[Head]:
         return [_head(row) for row in await self._fetch(statements.CERTAIN_HEADS, list(shards))]
 
+    async def all_certain_heads(self, shard: int) -> Sequence[Head]:
+        return [_head(row) for row in await self._fetch(statements.ALL_CERTAIN_HEADS, shard)]
+
     async def commit_rows(self, commits: Sequence[Commit], frames: Sequence[Sequence[bytes]]) -> set[int]:
         rows = [
             (commit.shard, piece.start, piece.end, piece.crc, piece.segment, data)

@@ -14,6 +14,10 @@ CERTAIN_HEADS: Final = f"""
 update shard set end_position = end_position where shard = any($1::int[]) returning {_HEAD}"""
 """A commit that waits for a synchronous standby, and whose client stops waiting, is ended by the server: all see it
 from then on, and the standby may lack it. A later commit whose end is told has waited for all of before."""
+ALL_CERTAIN_HEADS: Final = f"""
+with certain as (update shard set end_position = end_position where shard = $1)
+select {_HEAD} from shard order by shard"""
+"""One statement, so one server says it and makes the commit. What it shows is of before that commit."""
 
 TAKE_LONG: Final = "set local statement_timeout = {ms}; set local idle_in_transaction_session_timeout = 0"
 """The latter counts while a statement is on its way to the server."""

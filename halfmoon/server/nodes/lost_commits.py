@@ -57,8 +57,8 @@ class LostCommits:
         """Make sure of what the last look has seen. Raises DatabaseUnavailableError."""
         if self._news:
             news, self._news = self._news, {}
-            await self._database.certain_heads([min(news)])  # all that was seen before it is as certain as this
-            for head in await self._database.heads():  # or did another server make the commit, which lacks them?
+            # What is told by it was seen at the server that made the commit; another one may lack what was seen before.
+            for head in await self._database.all_certain_heads(min(news)):
                 seen = news.get(head.shard)
                 if seen is not None and (seen.epoch, seen.owner) == (head.epoch, head.owner):
                     self._is_certain(head)

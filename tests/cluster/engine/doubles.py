@@ -89,6 +89,10 @@ class MemoryDatabase:
     async def certain_heads(self, shards: Sequence[int]) -> Sequence[Head]:
         return [head for head in await self.heads() if head.shard in shards]
 
+    async def all_certain_heads(self, shard: int) -> Sequence[Head]:
+        assert shard in self.shards
+        return await self.heads()
+
     async def commit_rows(self, commits: Sequence[Commit], frames: Sequence[Sequence[bytes]]) -> set[int]:
         moved = {commit.shard for commit in commits if self._moves(commit)}
         for commit, datas in zip(commits, frames, strict=True):

@@ -53,6 +53,9 @@ class WithStandby(MemoryDatabase):
     async def certain_heads(self, shards: Sequence[int]) -> Sequence[Head]:
         return await self._replicated(await super().certain_heads(shards))
 
+    async def all_certain_heads(self, shard: int) -> Sequence[Head]:
+        return await self._replicated(await super().all_certain_heads(shard))
+
     async def replace(self, *given: Any) -> bool:
         return await self._replicated(await super().replace(*given))
 

@@ -275,11 +275,14 @@ def test_what_is_certain_waits_for_a_synchronous_standby(monkeypatch: pytest.Mon
             looks: list[Callable[[], Awaitable[Any]]] = [
                 lambda: database.certain_pieces(0, 1),
                 lambda: database.certain_heads([1]),
+                lambda: database.all_certain_heads(2),
             ]
-            assert [type(each) for each in await all_of(looks)] == [DatabaseUnavailableError] * 2
+            assert [type(each) for each in await all_of(looks)] == [DatabaseUnavailableError] * 3
             await set_standby(access, "")
             assert await all_of(calls) == [True, True]
-            assert (await all_of(looks))[0] == [new]
+            pieces, _, heads = await all_of(looks)
+            assert pieces == [new]
+            assert heads == await database.heads()
         finally:
             await set_standby(access, "")
             await database.close()

@@ -35,11 +35,11 @@ class Rig:
     async def heads(self) -> list[Head]:
         return [self.head]
 
-    async def certain_heads(self, shards: list[int]) -> list[Head]:
+    async def all_certain_heads(self, shard: int) -> list[Head]:
         if not self.is_certain:
             raise DatabaseUnavailableError("the standby is away")
-        assert shards == [SHARD]
-        return await self.heads()
+        assert shard == SHARD
+        return [self.head]
 
     def look(self) -> list[str]:
         async def look() -> None:
@@ -134,6 +134,28 @@ def test_what_another_server_has_made_certain_is_not_what_was_seen() -> None:
         await rig.lost.look()
 
     asyncio.run(story())
+    assert rig.lost.problems == {}
+
+
+def test_what_the_server_that_was_before_shows_is_not_certain_by_a_commit_of_another_one() -> None:
+    """A pool has connections to both for a while."""
+    rig = Rig(epoch=5, flushed=100)
+    assert rig.look() == []
+    rig.lost._logs = tuple
+    before, only_there = rig.head, rig.head._replace(epoch=6, owner=2)
+
+    async def heads() -> list[Head]:
+        return [only_there]
+
+    async def story() -> None:
+        with pytest.MonkeyPatch.context() as of_the_first:
+            of_the_first.setattr(rig, "heads", heads)
+            await rig.lost.look()
+            await rig.lost.learn()
+        await rig.lost.look()
+
+    asyncio.run(story())
+    assert rig.head == before
     assert rig.lost.problems == {}
 
 
@@ -234,7 +256,7 @@ def test_a_shard_whose_taking_only_an_earlier_primary_had_is_opened_in_a_later_e
             partition = await written(world, b"kept")
             await world.database.drain(1, False)
 
-            database, away = world.engines[1].database, {"commit_rows", "certain_heads"}
+            database, away = world.engines[1].database, {"commit_rows", "certain_heads", "all_certain_heads"}
 
             def may_be_away(name: str) -> Any:
                 call = getattr(database, name)
@@ -246,7 +268,7 @@ def test_a_shard_whose_taking_only_an_earlier_primary_had_is_opened_in_a_later_e
 
                 return asked
 
-            for name in ("commit_rows", "certain_heads", "take"):
+            for name in ("commit_rows", "certain_heads", "all_certain_heads", "take"):
                 setattr(database, name, may_be_away(name))
             standby: dict[int, Any] = {}
 
