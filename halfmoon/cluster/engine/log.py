@@ -142,6 +142,7 @@ class ShardLog(CommitLog):
         """Where each write ended that is not committed: frames that belong together were written together."""
         self._dropped_to = 0
         """The database has no pieces before."""
+        self._is_recovered = False
 
     def open(self) -> None:
         fs = self._files
@@ -179,6 +180,12 @@ class ShardLog(CommitLog):
         super().resume(end, generation)
         self.here_from = end
         self._files.opened()
+        self._is_recovered = True
+
+    @property
+    def is_open(self) -> bool:
+        """It has been recovered, and nobody closes it. Else its segments may not be known yet, or not any more."""
+        return self._is_recovered and not self.backing.is_closing
 
     def write(self) -> None:
         before = self.written

@@ -80,7 +80,7 @@ class Engine:
         """With which all of them are abandoned."""
         self._cache = Cache(settings.cache_bytes, hot_bytes)
         self.logs: Callable[[], Sequence[ShardLog]] = tuple
-        """Of the shards that are open."""
+        """Of the shards that are open, or are being opened or closed."""
         self.row_bytes = 0
         """Of this node's shards, in the database; as of a moment ago."""
         self.lost_commits = LostCommits(database, lambda: self.logs(), self._freeze)
@@ -177,8 +177,11 @@ class Engine:
         await self.lost_commits.learn()
 
     async def _move(self) -> None:
-        while await self._mover.turn(self._writable()):
+        while await self._mover.turn(self._open()):
             pass
+
+    def _open(self) -> list[ShardLog]:
+        return [log for log in self._writable() if log.is_open]
 
     def _writable(self) -> list[ShardLog]:
         return [log for log in self.logs() if not log.backing.is_frozen]
@@ -191,7 +194,7 @@ class Engine:
 
     async def _forget(self) -> None:
         """What the database has lost is nowhere else."""
-        self._cache.turn(self._writable())
+        self._cache.turn(self._open())
 
     async def _delete_dead(self) -> None:
         await self._sweeper.delete_dead(self._keep_deleted_s)
