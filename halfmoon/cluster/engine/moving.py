@@ -208,14 +208,16 @@ class Mover:
         exchange. If that has not changed anything, the run is left out."""
         owned, run = part
         found = await insist("pieces_read", lambda: self._database.certain_pieces(owned.shard, owned.epoch))
-        if found:  # else another node has the shard, or will have
+        if found:
             owned.pieces.drop(found[0].start)  # by the owner, who is just about to be told
             try:
                 if owned.pieces.correct(found):
                     log.warning("event=pieces_corrected shard=%d", owned.shard)
             except BrokenLogError as error:
                 log.error("event=pieces_differ shard=%d error=%s", owned.shard, error)
-        if tuple(owned.pieces.between(run.start, run.end)) == run.old:
+        if found is None:  # another node has the shard, or will have: nothing is wrong with the run
+            self._leave_out(part)
+        elif tuple(owned.pieces.between(run.start, run.end)) == run.old:
             log.warning("event=not_exchanged shard=%d start=%d again_s=%g", owned.shard, run.start, LEFT_OUT_S)
             self._leave_out(part)
 
