@@ -213,8 +213,9 @@ class OpenShards:
                 return
 
     async def _in_thread(self, work: Callable[[], object]) -> None:
-        """In one of their own: who waits there may need what the loop's other threads do."""
-        await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        """In one of their own: who waits there may need what the loop's other threads do. No other thread closes a log
+        in which one still works."""
+        await to_its_end(asyncio.get_running_loop().run_in_executor(self._threads, work))
 
     async def close(self, number: int) -> None:
         """Nothing runs it any more."""
