@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import copy
 import json
 import os
 import shutil
+import socket
 import tempfile
+import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +27,7 @@ from halfmoon.server.nodes import keys
 from halfmoon.testing.object_store import StoreServer
 from halfmoon.testing.ports import choose
 from halfmoon.testing.postgres import PostgresServer
-from halfmoon.testing.serving_process import ServingProcess
+from halfmoon.testing.serving_process import START_TIMEOUT_S, ServingProcess
 from halfmoon.uuids import new_uuid
 
 SHARDS: Final = 16
@@ -99,7 +102,8 @@ class Nodes:
         self._configs = [_of_node(number, config) for number in range(1, count + 1)]
         self._processes: list[ServingProcess] = []
         self.addresses: dict[str, str] = {}
-        """`host:port` of kafka, rocketmq, namesrv and http of the first node, as far as they are on."""
+        """`host:port` of kafka, namesrv and http of the first node, and rocketmq of that which has the first shard when
+        all are ready, as far as they are on."""
 
     def start(self, data_dir: str) -> None:
         """Returns when all are ready. Raises StartError, TimeoutError."""
@@ -127,7 +131,9 @@ class Nodes:
         except BaseException:
             self._kill()
             raise
-        self.addresses = self._processes[0].addresses
+        self.addresses = dict(self._processes[0].addresses)
+        if "rocketmq" in self.addresses:
+            self.addresses["rocketmq"] = _first_shards(self.of("rocketmq"))
 
     def stop(self) -> None:
         """Stop cleanly. Raises RuntimeError where one has ended otherwise."""
@@ -154,6 +160,19 @@ class Nodes:
     @staticmethod
     def folder_of(data_dir: str, number: int) -> Path:
         return Path(data_dir) / f"node-{number}"
+
+
+def _first_shards(doors: Sequence[str]) -> str:
+    """Of the nodes' doors for the first shard the one that is open: which node has it depends on who was the first to
+    start. It stays there, since nodes give away their last ones. Raises TimeoutError."""
+    until_s = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < until_s:
+        for door in doors:
+            host, _, port = door.rpartition(":")
+            with contextlib.suppress(ConnectionRefusedError), socket.create_connection((host, int(port)), timeout=5):
+                return door
+        time.sleep(0.05)
+    raise TimeoutError(f"no node opened the first shard for RocketMQ within {START_TIMEOUT_S} s")
 
 
 def _stopped(process: ServingProcess) -> str:

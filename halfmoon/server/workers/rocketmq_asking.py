@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from halfmoon.adapters.rocketmq.ends import END_TOPIC
 from halfmoon.adapters.rocketmq.shards import Offsets, Place, QueueEnd, Stored
-from halfmoon.cluster.asking import Asking, Told, error_in, nobody
+from halfmoon.cluster.asking import Asking, Timer, Told, error_in, nobody
 from halfmoon.cluster.messages import (
     AppendBatch,
     AskProducers,
@@ -40,19 +40,17 @@ TRIES = 20
 PAUSE_S = 0.1
 """A shard that has not heard of a topic yet is asked again so often, after so long: clients wait 3 to 5 s."""
 
-Timer = Callable[[float, Callable[[], None]], object]
-"""(seconds, callback): calls back once."""
-
 
 class RocketmqGroups:
     """See adapters/rocketmq/shards.Coordinators."""
 
-    def __init__(self, number: int, epoch: int, layout: Layout, asking: Asking) -> None:
-        """`number`: of the shard that asks. `epoch`: in which it is open here."""
+    def __init__(self, number: int, epoch: int, layout: Layout, asking: Asking, patient: Asking) -> None:
+        """`number`: of the shard that asks. `epoch`: in which it is open here. `patient`: as of AllShards."""
         self._number = number
         self._epoch = epoch
         self._layout = layout
         self._asking = asking
+        self._patient = patient
 
     def is_here(self, group: str) -> bool:
         return self._layout.coordinator_of(group) == self._number
@@ -91,7 +89,7 @@ class RocketmqGroups:
             told(answers if isinstance(answers, BrokerError) else [name for each in answers for name in each.groups])
 
         questions = dict.fromkeys(range(self._layout.shards), GroupsConsuming(topic.number))
-        _ask_all(self._asking, questions, GroupsFound, all_told)
+        _ask_all(self._patient, questions, GroupsFound, all_told)
 
     def _ask(self, group: str, question: Question, answered: Told) -> None:
         self._asking.ask(self._layout.coordinator_of(group), question, answered)
@@ -100,13 +98,16 @@ class RocketmqGroups:
 class RocketmqProducers:
     """See adapters/rocketmq/shards.Producers."""
 
-    def __init__(self, number: int, shards: int, asking: Asking, configured: str, shared: SharedCatalog) -> None:
+    def __init__(
+        self, number: int, shards: int, asking: Asking, patient: Asking, configured: str, shared: SharedCatalog
+    ) -> None:
         """As of RocketmqGroups and RocketmqBrokers."""
         self._number = number
         self._names = {broker_name(shard, configured): shard for shard in range(shards)}
         self._name = broker_name(number, configured)
         self._others = [shard for shard in range(shards) if shard != number]
         self._asking = asking
+        self._patient = patient
         self._shared = shared
 
     def tell(self, group: str) -> None:
@@ -131,15 +132,17 @@ class RocketmqProducers:
 
         question = HearBatch(topic.number, batch)
         shards = self._others if shard == self._number else [shard]
-        _ask_all(self._asking, dict.fromkeys(shards, question), Done, all_told)
+        _ask_all(self._patient, dict.fromkeys(shards, question), Done, all_told)
 
 
 class RocketmqMessages:
     """See adapters/rocketmq/shards.Messages."""
 
-    def __init__(self, shared: SharedCatalog, asking: Asking, later: Timer) -> None:
+    def __init__(self, shared: SharedCatalog, asking: Asking, patient: Asking, later: Timer) -> None:
+        """As of RocketmqGroups."""
         self._shared = shared
         self._asking = asking
+        self._patient = patient
         self._later = later
 
     def append(
@@ -180,7 +183,7 @@ class RocketmqMessages:
             told(answers if isinstance(answers, BrokerError) else sorted(row for each in answers for row in each.rows))
 
         questions = {shard: QueueEnds(asked) for shard, asked in rows.items()}
-        _ask_all(self._asking, questions, QueueEndsFound, all_told)
+        _ask_all(self._patient, questions, QueueEndsFound, all_told)
 
 
 def _ask_all(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from halfmoon.adapters.rocketmq.coordinating import Coordinating
 from halfmoon.adapters.rocketmq.server import Server
 from halfmoon.adapters.rocketmq.shards import Shards
+from halfmoon.cluster.asking import PatientAsking
 from halfmoon.cluster.placement import Layout, id_beginning_in
 from halfmoon.schema.durability import DURABILITY, OBJECT
 from halfmoon.server.workers.confirmed import confirmed
@@ -68,9 +69,10 @@ class RocketmqServers:
         """A shard of this process, of which the first stays."""
         shards, place, listener, asking = self._shards.shared, self._place, self._listener, self._asking
         node = self._shards.nodes[shard]
-        groups = RocketmqGroups(shard, node.kernel.generation, place.layout, asking)
-        messages = RocketmqMessages(shards, asking, self._loop.call_later)
-        producers = RocketmqProducers(shard, place.shards, asking, listener.broker_name, shards)
+        patient = PatientAsking(asking, self._loop.call_later, self._loop.time)
+        groups = RocketmqGroups(shard, node.kernel.generation, place.layout, asking, patient)
+        messages = RocketmqMessages(shards, asking, patient, self._loop.call_later)
+        producers = RocketmqProducers(shard, place.shards, asking, patient, listener.broker_name, shards)
         new_id = partial(_new_topic_id, shard, place.layout)
         configs = {} if place.layout.is_fast(shard) else {DURABILITY: OBJECT}
         others = Shards(

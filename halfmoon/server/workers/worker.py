@@ -20,6 +20,7 @@ from halfmoon.adapters.kafka.shard_asking import AllShards
 from halfmoon.adapters.kafka.shown import ShownEntries
 from halfmoon.adapters.tcp.tls import Tls
 from halfmoon.adapters.tcp.turns import Turns
+from halfmoon.cluster.asking import PatientAsking
 from halfmoon.cluster.messages import CatalogChanged
 from halfmoon.cluster.receiving import PROCESS, Inbox
 from halfmoon.config.security_settings import takes_tokens
@@ -207,8 +208,9 @@ class Worker:
 
     def _join_shards(self) -> None:
         """What the shards have in common, and what they answer each other."""
-        place, shards = self.place, self.shards
-        all_shards = AllShards(self.links, place.shards, shards.nodes.keys(), shards.shared.shard_of)
+        place, shards, loop = self.place, self.shards, asyncio.get_running_loop()
+        patient = PatientAsking(self.links, loop.call_later, loop.time)
+        all_shards = AllShards(self.links, patient, place.shards, shards.nodes.keys(), shards.shared.shard_of)
         self._shares = JoinedShares(all_shards, self.settings.groups.share.max_sessions)
         for number in shards.nodes:
             self._join(number)

@@ -155,9 +155,9 @@ class Rig(ShardRig):
         shards = Shards(
             SHARDS,
             self.brokers,
-            RocketmqGroups(number, node.kernel.generation, Layout.of_workers(SHARDS), self.asking),
-            RocketmqMessages(self.shared, self.asking, self.loop.call_later),
-            RocketmqProducers(number, SHARDS, self.asking, listener.broker_name, self.shared),
+            RocketmqGroups(number, node.kernel.generation, Layout.of_workers(SHARDS), self.asking, self.asking),
+            RocketmqMessages(self.shared, self.asking, self.asking, self.loop.call_later),
+            RocketmqProducers(number, SHARDS, self.asking, self.asking, listener.broker_name, self.shared),
             self.catalog_changes,
             lambda: id_beginning_in(number, os.urandom(16), Layout.of_workers(SHARDS)),
         )

@@ -84,8 +84,8 @@ class Strange:
 
 def test_answers_of_another_kind() -> None:
     catalog, topic = shared(1, 2)
-    groups = RocketmqGroups(0, 1, Layout.of_workers(4), Strange())
-    messages = RocketmqMessages(catalog, Strange(), lambda delay_s, callback: None)
+    groups = RocketmqGroups(0, 1, Layout.of_workers(4), Strange(), Strange())
+    messages = RocketmqMessages(catalog, Strange(), Strange(), lambda delay_s, callback: None)
     told: list[Any] = []
     groups.commit("g", {(5, 0): 1}, told.append)
     groups.committed("g", None, told.append)
@@ -98,7 +98,7 @@ def test_answers_of_another_kind() -> None:
 
 def test_partitions_that_lie_nowhere() -> None:
     catalog, topic = shared(1, 2)
-    messages = RocketmqMessages(catalog, Strange(), lambda delay_s, callback: None)
+    messages = RocketmqMessages(catalog, Strange(), Strange(), lambda delay_s, callback: None)
     told: list[Any] = []
     messages.append(topic, 2, b"", told.append)
     assert told.pop().fault is Fault.UNKNOWN_TOPIC_OR_PARTITION
