@@ -226,7 +226,7 @@ class Front:
         for partition in gone:
             topic = self.catalog.by_number.get(partition.topic.number)
             if topic is not None and topic.partitions[partition.index] is partition:
-                topic.partitions[partition.index] = RemotePartition(topic, partition.index)
+                _lies_elsewhere(partition, topic)
             self.hold.wake_partition(partition)
 
     def adopt(self, numbers: Collection[int]) -> None:
@@ -248,7 +248,7 @@ class Front:
                     found.append(partition)
             for partition in topic.partitions:
                 if partition not in self._kernel_of and not partition.is_remote():
-                    topic.partitions[partition.index] = RemotePartition(topic, partition.index)
+                    _lies_elsewhere(partition, topic)
 
     def find_kernel(self, partition: Partition) -> Kernel | None:
         """The kernel of the shard that a partition lies in, if that is one of this process's."""
@@ -359,3 +359,9 @@ class Front:
 
     def allocate_producer_id(self) -> tuple[int, int]:
         raise NotImplementedError("producers get their ids from the shards")
+
+
+def _lies_elsewhere(partition: Partition, topic: Topic) -> None:
+    """No shard of this process has it. It keeps its number, which shards are told, and ids of messages have."""
+    topic.partitions[partition.index] = remote = RemotePartition(topic, partition.index)
+    remote.queue_number = partition.queue_number

@@ -6,7 +6,11 @@ import random
 
 from halfmoon.adapters.tcp.buffers import BufferPool
 from halfmoon.cluster.placement import Layout
+from halfmoon.cluster.shared import SharedCatalog
+from halfmoon.cluster.store import News
+from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.records.batches import build_batch, iter_records
+from halfmoon.server.assembly import Sections
 from halfmoon.server.workers.front import Front
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
@@ -32,6 +36,24 @@ def test_a_shard_that_has_missed_a_topic_is_told_when_it_is_opened() -> None:
     found = {index: front.kernel_of(topic.partitions[index]) for index in here}
     assert found == {index: kernels[HERE.index(rig.shard_of(topic, index))] for index in here}
     assert {partition.index for partition in topic.partitions if front.find_kernel(partition)} == set(here)
+
+
+def test_partitions_keep_their_numbers_wherever_they_lie() -> None:
+    """Message ids have them, shards that open later are told them, and so is who begins with a snapshot."""
+    rig = ShardRig()
+    topic = rig.topic("t")
+    numbers = [partition.queue_number for partition in topic.partitions]
+    assert numbers == list(range(numbers[0], numbers[0] + 8))
+    assert numbers[0] >= 0
+    rig.front.remove(rig.nodes[HERE[1]].kernel)
+    assert [partition.queue_number for partition in topic.partitions] == numbers
+    catalog = Catalog(rig.settings, rig.shared.catalog.topic_configs)
+    Sections(catalog)
+    restored = SharedCatalog(catalog)
+    restored.take(News((rig.shared.version, rig.shared.save()), []))
+    found = restored.catalog.topic("t")
+    assert found is not None
+    assert [partition.queue_number for partition in found.partitions] == numbers
 
 
 def test_a_buffer_is_free_when_all_shards_have_written_what_lies_in_it() -> None:
