@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from traceback import clear_frames
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -56,6 +57,21 @@ def logs_of(data_dir: str) -> list[str]:
     return [str(shard_folder(Path(data_dir), shard)) for shard in range(SHARDS)] if WORKERS else [data_dir]
 
 
+def first_folder(broker: Broker) -> str:
+    """The data directory of the first process, with the administrator's socket."""
+    return str(Nodes.folder_of(broker.data_dir, FIRST_NODE)) if NODES else broker.data_dir
+
+
+def metrics_of(broker: Broker) -> str:
+    """What /metrics says: of nodes each has its own."""
+    doors = broker.processes.of("http") if isinstance(broker.processes, Nodes) else [broker.http]
+    found = []
+    for door in doors:
+        with urlopen(f"http://{door}/metrics", timeout=30) as answer:
+            found.append(answer.read().decode())
+    return "".join(found)
+
+
 def metric(text: str, name: str, **labels: str) -> float:
     """The sum of a metric's samples with these labels, in what /metrics says: each worker has its own."""
     samples = [
@@ -70,6 +86,8 @@ def metric(text: str, name: str, **labels: str) -> float:
 
 of_one_process = pytest.mark.skipif(WORKERS > 0, reason=REASON)
 """For tests that look into the broker's process by other means than its `app`: what it logs, for instance."""
+not_of_nodes = pytest.mark.skipif(NODES > 0, reason="each node has metrics of its own: tests/server/nodes")
+"""For tests that look at all that one /metrics says."""
 one_broker_of_rocketmq = pytest.mark.xfail(WORKERS > 0, reason="-p is a queue's number, which each broker begins at 0")
 """For tests of commands that name a queue by its number alone."""
 of_one_data_directory = pytest.mark.skipif(WORKERS > 0, reason="reads the data directory of one process")

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,7 +23,7 @@ from typer.testing import CliRunner
 from halfmoon.cli.commands import command_line
 from halfmoon.testing import Broker
 from tests.clients.polling import DEADLINE_S
-from tests.several_workers import metric
+from tests.several_workers import metric, metrics_of
 
 LOCK_S = 4.0
 
@@ -150,8 +149,7 @@ def test_released_records_come_again_and_rejected_ones_are_dead_letters(
     assert set(told) == {f"{topic}/0/{offset}" for offset in (1, 2, 3)}
     assert told[f"{topic}/0/2"]["__dlq.errors.message"] == "Offset rejected by client."
     assert told[f"{topic}/0/1"]["__dlq.errors.delivery.count"] == "3"
-    with urllib.request.urlopen(f"http://{broker.http}/metrics") as answer:
-        metrics = answer.read().decode()
+    metrics = metrics_of(broker)
     assert metric(metrics, "halfmoon_share_dead_letters_total", outcome="written") == 3
     assert metric(metrics, "halfmoon_share_sessions") == 1
     (listed,) = [row for row in halfmoon(broker, "dlq", "list") if row["group"] == topic]

@@ -9,6 +9,7 @@ import pytest
 from tests.cli.conftest import CommandLine
 from tests.security.conftest import Secure
 from tests.security.test_command_config import client_properties
+from tests.several_workers import first_folder
 
 
 def test_rules_through_the_administrators_socket_hold_at_once(
@@ -16,7 +17,7 @@ def test_rules_through_the_administrators_socket_hold_at_once(
 ) -> None:
     found = secured(tls=True)
     found.user("alice", "secret")
-    monkeypatch.setenv("HALFMOON_NODE_DATA_DIR", found.broker.data_dir)
+    monkeypatch.setenv("HALFMOON_NODE_DATA_DIR", first_folder(found.broker))
     alice = ("-b", found.broker.bootstrap_servers, "--command-config", client_properties(tmp_path, found))
     assert "TOPIC_AUTHORIZATION_FAILED" in cli("produce", "orders", "x", *alice).failed_with(1)
     cli.ok("acl", "add", "--allow", "User:alice", "--producer", "--consumer", "--topic", "orders", "--group", "billing")

@@ -15,7 +15,7 @@ from halfmoon.testing import Broker
 from tests.cli.conftest import CommandLine
 from tests.security.conftest import Secure
 from tests.security.test_clients import librdkafka
-from tests.several_workers import of_one_process
+from tests.several_workers import first_folder, of_one_process
 
 
 def test_the_first_user_is_made_through_it(secured: Secure, cli: CommandLine, tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_without_a_broker_named_the_socket_of_the_data_directory_is_asked(
     secured: Secure, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = secured()
-    monkeypatch.setenv("HALFMOON_NODE_DATA_DIR", found.broker.data_dir)
+    monkeypatch.setenv("HALFMOON_NODE_DATA_DIR", first_folder(found.broker))
     cli.ok("user", "create", "bob", "--generate")
     assert "bob" in cli.ok("user", "list").out
 
@@ -76,7 +76,7 @@ def test_where_rules_count_it_is_there_without_authentication(
 ) -> None:
     """Nobody could make the first rule else."""
     with Broker(data_dir=str(tmp_path / "data"), config={"security": {"authorizer": "acl"}}) as broker:
-        monkeypatch.setenv("HALFMOON_NODE_DATA_DIR", broker.data_dir)
+        monkeypatch.setenv("HALFMOON_NODE_DATA_DIR", first_folder(broker))
         config = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}
         error = Producer(config).list_topics("orders", timeout=20).topics["orders"].error
         assert error is not None

@@ -36,7 +36,7 @@ from halfmoon.server.catalogue import NARROW, WIDE
 from halfmoon.server.loop_lag import LoopLag
 from halfmoon.server.nodes.metrics import FAMILIES as OF_NODES
 from halfmoon.server.reading_types import GroupReading, Histogram, Readings, TopicReading
-from tests.several_workers import logs_of, nodes_at
+from tests.several_workers import logs_of, nodes_at, not_of_nodes
 
 DOCS = (Path(__file__).parents[2] / "docs/metrics.md").read_text(encoding="utf-8")
 Labels = frozenset[tuple[str, str]]
@@ -209,6 +209,7 @@ def of_all_workers(found: dict[str, dict[Labels, float]]) -> dict[str, dict[Labe
     return summed
 
 
+@not_of_nodes
 def test_a_nodes_metrics_after_producing_and_consuming() -> None:
     config = {"listeners": {"http": {"bind": "127.0.0.1:0"}}}
     with halfmoon.testing.Broker(config=config) as broker:
@@ -334,6 +335,7 @@ async def test_health_and_a_scrape_call_nothing_for_each_partition(tmp_path: Pat
         assert calls < 1_000
 
 
+@not_of_nodes
 def test_a_nodes_metrics_after_rocketmq_clients_have_come() -> None:
     listeners = {
         "rocketmq": {"bind": "127.0.0.1:0", "namesrv": "127.0.0.1:0"},
