@@ -26,7 +26,7 @@ Timer = Callable[[float, Callable[[], None]], object]
 """(seconds, callback): calls back once."""
 
 PATIENCE_S, PAUSE_S = 4.0, 0.1
-"""A shard of a node that has died is elsewhere after 2 s. RocketMQ's clients wait 5 s for an answer, Kafka's 30."""
+"""A shard of a node that has died is elsewhere after 2 s. RocketMQ's tools wait 5 s for an answer, Kafka's 30."""
 
 
 class Asking(Protocol):

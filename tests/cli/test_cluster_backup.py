@@ -29,7 +29,7 @@ from halfmoon.server.nodes import engines, keys
 from halfmoon.services.credentials.node_key import NodeKey
 from halfmoon.testing import Broker
 from tests.cluster.servers import object_store, postgres
-from tests.several_workers import of_one_process
+from tests.several_workers import of_one_data_directory
 
 Say = Callable[..., Any]
 _prefixes = itertools.count()
@@ -138,7 +138,7 @@ def test_a_rebuild_makes_keys_where_they_are_lost_too(tmp_path: Path, say: Say) 
     assert said.count("\n") == 1
 
 
-@of_one_process
+@of_one_data_directory
 def test_a_directory_is_brought_in_once(tmp_path: Path, say: Say) -> None:
     folder, into = tmp_path / "data", config(tmp_path, "first")
     with Broker(data_dir=str(folder)):
@@ -199,7 +199,7 @@ def test_the_key_of_the_directory_becomes_the_clusters_where_secrets_need_it(tmp
     assert (kept.read_bytes(), there.read_bytes()) == (b"the cluster's", b"the directory's")
 
 
-@of_one_process
+@of_one_data_directory
 def test_an_import_that_fails_says_that_the_key_is_another_one_now(
     tmp_path: Path, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:

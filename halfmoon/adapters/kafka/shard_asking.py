@@ -20,8 +20,7 @@ class AllShards(Struct, frozen=True):
     """The shards that share the topics: a service, where there are several processes."""
 
     asking: Asking
-    patient: Asking
-    """Asks again where a shard cannot be reached, for a client that waits for the answer."""
+    """Asks again where a shard cannot be reached: a client waits for the answer."""
     count: int
     here: Collection[int]
     """Those of this process, at each moment."""
@@ -37,7 +36,7 @@ class AllShards(Struct, frozen=True):
         waiting = []
         for shard in shards:
             deferred = Deferred()
-            self.patient.ask(shard, questions[shard], deferred.complete)
+            self.asking.ask(shard, questions[shard], deferred.complete)
             waiting.append(deferred)
         return when_all(waiting, lambda answers: then(dict(zip(shards, answers, strict=True))))
 

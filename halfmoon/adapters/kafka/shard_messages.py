@@ -160,7 +160,7 @@ class Asking:
                 told(answer.body)
 
         body = msgspec.json.encode(question)
-        self._shards.patient.ask(shard, AskMessages(body, str(peer.principal), peer.peer_host), answered)
+        self._shards.asking.ask(shard, AskMessages(body, str(peer.principal), peer.peer_host), answered)
 
     def _end(self, answer: Answer) -> None:
         encoded = msgspec.json.encode(answer)

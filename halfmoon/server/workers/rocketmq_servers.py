@@ -58,7 +58,8 @@ class RocketmqServers:
         reads = partial(in_thread, shards.client_threads)
         self._coordinating = partial(Coordinating, in_thread=reads, soon=loop.call_soon, rights=rights)
         self._brokers = RocketmqBrokers(shards.shared, listener.broker_name, place.rocketmq_addresses())
-        deletions = Deletions(shards.front.administration, place.shards, asking)
+        self._patient = patient = PatientAsking(asking, loop.call_later, loop.time)
+        deletions = Deletions(shards.front.administration, place.shards, patient)
         self._changes = CatalogChanges(driver, shards.changes, shards.front, deletions)
         self.of: dict[int, Server] = {}
         """By shard."""
@@ -67,9 +68,9 @@ class RocketmqServers:
 
     def add(self, shard: int) -> None:
         """A shard of this process, of which the first stays."""
-        shards, place, listener, asking = self._shards.shared, self._place, self._listener, self._asking
+        shards, place, listener = self._shards.shared, self._place, self._listener
+        asking, patient = self._asking, self._patient
         node = self._shards.nodes[shard]
-        patient = PatientAsking(asking, self._loop.call_later, self._loop.time)
         groups = RocketmqGroups(shard, node.kernel.generation, place.layout, asking, patient)
         messages = RocketmqMessages(shards, asking, patient, self._loop.call_later)
         producers = RocketmqProducers(shard, place.shards, asking, patient, listener.broker_name, shards)

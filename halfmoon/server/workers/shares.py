@@ -7,7 +7,7 @@ from typing import Any
 
 from halfmoon.adapters.kafka.lookup import epoch_at
 from halfmoon.adapters.kafka.shard_asking import AllShards
-from halfmoon.cluster.asking import Answerer, Answers, Told, nobody
+from halfmoon.cluster.asking import Answerer, Answers, Asking, Told, nobody
 from halfmoon.cluster.messages import (
     Done,
     ForgetShare,
@@ -29,8 +29,10 @@ from halfmoon.services.share.sessions import ShareSessions
 class JoinedShares:
     """What the share groups of this process's shards have in common."""
 
-    def __init__(self, shards: AllShards, max_sessions: int) -> None:
+    def __init__(self, shards: AllShards, asking: Asking, max_sessions: int) -> None:
+        """`asking`: asks once."""
         self._shards = shards
+        self._asking = asking
         self._sessions = ShareSessions(max_sessions)
         self._deliveries: list[ShareDelivery] = []
 
@@ -50,7 +52,7 @@ class JoinedShares:
     def _gone(self, group: str, member: str) -> None:
         # Whoever cannot be reached now releases it when the connection ends, or its lock.
         for shard in self._shards.elsewhere():
-            self._shards.asking.ask(shard, ShareMemberGone(group, member), nobody)
+            self._asking.ask(shard, ShareMemberGone(group, member), nobody)
 
 
 def share_answers(node: Node) -> Answers:

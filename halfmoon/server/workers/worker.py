@@ -210,8 +210,8 @@ class Worker:
         """What the shards have in common, and what they answer each other."""
         place, shards, loop = self.place, self.shards, asyncio.get_running_loop()
         patient = PatientAsking(self.links, loop.call_later, loop.time)
-        all_shards = AllShards(self.links, patient, place.shards, shards.nodes.keys(), shards.shared.shard_of)
-        self._shares = JoinedShares(all_shards, self.settings.groups.share.max_sessions)
+        all_shards = AllShards(patient, place.shards, shards.nodes.keys(), shards.shared.shard_of)
+        self._shares = JoinedShares(all_shards, self.links, self.settings.groups.share.max_sessions)
         for number in shards.nodes:
             self._join(number)
         self._homes = LocalShards(

@@ -90,8 +90,8 @@ class TwoProcesses:
         for rig, here in zip(self.rigs, (HERE, THERE), strict=True):
             rig.asking = self.questions
             self.nodes |= rig.nodes
-            self.shards = AllShards(self.questions, self.questions, SHARDS, frozenset(here), rig.shared.shard_of)
-            joined = JoinedShares(self.shards, rig.settings.groups.share.max_sessions)
+            self.shards = AllShards(self.questions, SHARDS, frozenset(here), rig.shared.shard_of)
+            joined = JoinedShares(self.shards, self.questions, rig.settings.groups.share.max_sessions)
             for node in rig.nodes.values():
                 joined.add(node)
             for node in rig.nodes.values():
