@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NoReturn
 
 from confluent_kafka import (
     AcknowledgeType,
@@ -283,12 +284,15 @@ def main(roles: Mapping[str, Callable[[str, str, History], None]], given: Sequen
     random.seed(name)
     faulthandler.register(signal.SIGUSR1)
     threading.Thread(target=lambda: (sys.stdin.read(), ENDING.set()), daemon=True).start()
-    code = 0
     try:
         roles[role](servers, name, History(path))
     except Exception:
         traceback.print_exc()
-        code = 1
+        _end(1)  # here, where the error still holds the clients: behind it they are destroyed
+    _end(0)
+
+
+def _end(code: int) -> NoReturn:
     sys.stderr.flush()
     os._exit(code)
 
