@@ -13,13 +13,17 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from tests.crash.load import QUICK
 from tests.torture.histories import Line, lines_of
 
 ROOT = Path(__file__).parents[2]
 ENDS_S = 60.0
-AFTER_OTHERS = ("nice", "-n", "5")
+AFTER_OTHERS = ("nice", "-n", "10")
 """Some twenty clients begin anew together after a fault. The database, the store and the proxies share two processors
 with them, and are not what fails just then."""
+PATIENT = {**QUICK, "reconnect.backoff.max.ms": 500}
+"""Some twenty clients with a thread for each broker try again and again while one is away. At 50 ms they took both
+processors for half a minute, so that the nodes lost their leases."""
 DEBUG = os.environ.get("HALFMOON_TORTURE_DEBUG", "")
 """What librdkafka tells of itself (its setting `debug`), each client in a file of its own beside the histories."""
 

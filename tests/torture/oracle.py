@@ -16,9 +16,8 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from halfmoon.kafka_wire.messages import REQUESTS
 from halfmoon.testing.admin_socket import AdminSocket
-from tests.crash.load import QUICK
 from tests.torture import histories
-from tests.torture.crew import Crew
+from tests.torture.crew import PATIENT, Crew
 from tests.torture.reading_back import Stored, read_back
 from tests.torture.worker import HALVES, JOBS, RESULTS, decision
 from tests.torture.workers.roles import ACCOUNTS, LATER, PLAIN, RETRIES, ROCKET, TOPICS, wants
@@ -81,7 +80,7 @@ class Oracle:
         self.admin = self._new_admin()
 
     def _new_admin(self) -> AdminClient:
-        made = AdminClient({"bootstrap.servers": self._servers, **QUICK})
+        made = AdminClient({"bootstrap.servers": self._servers, **PATIENT})
         self._admins.append(made)
         return made
 
@@ -239,13 +238,14 @@ class Oracle:
         """Partitions and coordinators may be just moving."""
         until_s = time.monotonic() + SETTLES_S
         while True:
-            # An admin that was there before a process's death has older leader epochs, and does not look.
-            admin = self._new_admin()
             try:
-                return ask(admin)
-            except (KafkaException, TimeoutError):  # librdkafka may ask no more where it once heard of no leader
+                return ask(self.admin)
+            except (KafkaException, TimeoutError):
                 if time.monotonic() > until_s:
                     raise
+                # librdkafka may ask no more where it once heard of no leader, and one that was there before a process's
+                # death has older leader epochs, and does not look. Each costs five threads from now on.
+                self.admin = self._new_admin()
                 time.sleep(0.2)
 
     def _committed(self) -> dict[str, dict[int, int]]:

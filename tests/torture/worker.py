@@ -29,11 +29,10 @@ from confluent_kafka import (
 )
 
 from halfmoon.kafka import TransactionalOutbox
-from tests.crash.load import QUICK
-from tests.torture.crew import DEBUG
+from tests.torture.crew import DEBUG, PATIENT
 
 STEADY: dict[str, str | int | bool] = {
-    **QUICK, "metadata.recovery.strategy": "none", "topic.metadata.refresh.interval.ms": 2_000,
+    **PATIENT, "metadata.recovery.strategy": "none", "topic.metadata.refresh.interval.ms": 2_000,
     "client.rack": "abc"[os.getpid() % 3],
 }  # fmt: skip
 """Where no broker can be reached, librdkafka 2.16 forgets them all (KIP-899). A transactional producer then waits for
