@@ -10,7 +10,6 @@ whoever asked asks again. It is made anew at once, and then with pauses.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -64,7 +63,7 @@ def frame(number: int, body: bytes) -> bytes:
     return _HEADER.pack(4 + len(body), number) + body
 
 
-class Link(asyncio.Protocol):
+class Link:
     """To one process."""
 
     def __init__(
@@ -83,7 +82,8 @@ class Link(asyncio.Protocol):
         self._routes = routes
         self._codec = codec
         self._on_up = on_up
-        self._transport: asyncio.Transport | None = None
+        self._wire: _Wire | None = None
+        """What is connected now."""
         self.up = asyncio.Event()
         """Set while it is connected."""
         self._asked: dict[int, Told] = {}
@@ -107,33 +107,38 @@ class Link(asyncio.Protocol):
             self._timer.cancel()
         if self._connecting is not None:
             self._connecting.cancel()
-        if self._transport is not None:
-            self._transport.abort()
+        self._drop()
         self._fail()
 
     @property
     def is_up(self) -> bool:
-        return self._transport is not None
+        return self._wire is not None
 
     def ask(self, shard: int, question: Question, told: Told) -> None:
-        if self._transport is None:
+        if self._wire is None:
             told(self._unreachable())
             return
         self._next = (self._next + 1) & 0xFFFF_FFFF
         self._asked[self._next] = told
-        self._transport.write(frame(self._next, encode_question(shard, question)))
+        self._wire.transport.write(frame(self._next, encode_question(shard, question)))
 
     async def _connect(self) -> None:
-        while not self._stopped and self._transport is None:
+        while not self._stopped and self._wire is None:
             await asyncio.sleep(self._pause_s)
             self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
-            # ValueError: of a host's name. It may be raised, as the time is over, when the connection has just been
-            # made: that is closed then, and its end told.
-            with contextlib.suppress(OSError, ValueError):
-                await self._routes.connect(self._other, lambda: self)
+            try:
+                await self._routes.connect(self._other, partial(_Wire, self))
+            except (OSError, ValueError):  # ValueError: of a host's name
+                # The time may be over when the connection has just been made. It is closed then; uvloop does not tell
+                # its end, if it is TLS.
+                self._drop()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's have another base
+    def made(self, wire: _Wire) -> None:
+        """It is connected."""
+        if self._stopped:
+            wire.transport.abort()
+            return
+        self._wire = wire
         self._frames, self._pinged_s = Frames(), None
         self.up.set()
         self.ask(PROCESS, Hello(self._me), self._greeted)
@@ -143,14 +148,19 @@ class Link(asyncio.Protocol):
             self._pause_s = 0.0
             self._on_up()
 
-    def connection_lost(self, error: Exception | None) -> None:
-        self._transport = None
+    def lost(self, wire: _Wire) -> None:
+        """It has ended. One that was dropped may say so at any time."""
+        if wire is not self._wire:
+            return
+        self._wire = None
         self.up.clear()
         self._fail()
         if not self._stopped and (self._connecting is None or self._connecting.done()):
             self._connecting = self._loop.create_task(self._connect())
 
-    def data_received(self, data: bytes) -> None:
+    def received(self, wire: _Wire, data: bytes) -> None:
+        if wire is not self._wire:
+            return
         try:
             for number, body in self._frames.take(data):
                 told = self._asked.pop(number, None)
@@ -158,8 +168,7 @@ class Link(asyncio.Protocol):
                     _tell(told, self._decoded(body))
         except ValueError as error:
             logger.error("event=process_makes_no_sense process=%d error=%s", self._other, error)
-            if self._transport is not None:
-                self._transport.abort()
+            self._drop()
 
     def _decoded(self, body: bytes) -> object:
         try:
@@ -168,6 +177,13 @@ class Link(asyncio.Protocol):
             return BrokerError(
                 Fault.UNKNOWN_SERVER_ERROR, f"process {self._other} answers what makes no sense: {error}"
             )
+
+    def _drop(self) -> None:
+        """Without what is connected, whether its end is told or not."""
+        wire = self._wire
+        if wire is not None:
+            wire.transport.abort()
+            self.lost(wire)
 
     def _fail(self) -> None:
         asked, self._asked = self._asked, {}
@@ -179,17 +195,36 @@ class Link(asyncio.Protocol):
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(SILENCE_S / 4, self._look)
-        if self._transport is None:
+        if self._wire is None:
             return
         if self._pinged_s is None:
             self._pinged_s = self._loop.time()
             self.ask(PROCESS, Ping(), self._alive)
         elif self._loop.time() - self._pinged_s > SILENCE_S:
             logger.warning("event=process_silent process=%d for_s=%g", self._other, SILENCE_S)
-            self._transport.abort()
+            self._drop()
 
     def _alive(self, _answer: object) -> None:
         self._pinged_s = None
+
+
+class _Wire(asyncio.Protocol):
+    """One connection of a link."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's have another base
+        self._link.made(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._link.received(self, data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._link.lost(self)
 
 
 def _tell(told: Told, answer: object) -> None:
