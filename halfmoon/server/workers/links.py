@@ -129,8 +129,8 @@ class Link:
             try:
                 await self._routes.connect(self._other, partial(_Wire, self))
             except (OSError, ValueError):  # ValueError: of a host's name
-                # The time may be over when the connection has just been made. It is closed then; uvloop does not tell
-                # its end, if it is TLS.
+                # The time may be over when the connection has just been made. uvloop closes it then. It may tell the
+                # end late, since the other side does not end TLS, or never, since create_connection has not noticed.
                 self._drop()
 
     def made(self, wire: _Wire) -> None:
