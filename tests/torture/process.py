@@ -22,7 +22,7 @@ from halfmoon.adapters.tcp import connection
 from halfmoon.adapters.tcp.turns import Turns
 from halfmoon.config.settings import Settings, load_settings
 from halfmoon.server import app as app_module
-from halfmoon.server import relaying, running, tick
+from halfmoon.server import relaying, tick
 from halfmoon.server.app import App
 from halfmoon.services.cleaner import cleaning
 from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
@@ -68,7 +68,7 @@ class Machine:
             patch.multiple(
                 app_module, OsFileSystem=self._disk, SystemClock=lambda: self.clock, asyncio=_Asyncio(self)
             ),
-            patch.object(running, "CleaningProcess", lambda *_: _Cleaning(self.fs)),
+            patch.object(app_module, "CleaningProcess", lambda *_: _Cleaning(self.fs)),
             patch.multiple(tick, ThreadPoolExecutor=pool, time=seconds),
             patch.multiple(relaying, ThreadPoolExecutor=pool, time=seconds),
             patch.object(app_module, "Turns", lambda: Turns(seconds.perf_counter, seconds.thread_time)),
