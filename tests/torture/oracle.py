@@ -138,8 +138,8 @@ class Oracle:
             self._on_late()
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
-        """What is not true within SETTLES_S is a violation. Time in which this process did not run does not count: then
-        the machine had more to do than it can, and neither nodes nor clients ran."""
+        """What is not true within SETTLES_S is a violation. Time in which this process did not come to run does not
+        count: the machine had more to do than it can."""
         until_s = time.monotonic() + SETTLES_S
         release_s = until_s - SETTLES_S / 2
         self._seen = ""

@@ -13,9 +13,7 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NoReturn
 
 from confluent_kafka import (
     AcknowledgeType,
@@ -283,17 +281,15 @@ def main(roles: Mapping[str, Callable[[str, str, History], None]], given: Sequen
     random.seed(name)
     faulthandler.register(signal.SIGUSR1)
     threading.Thread(target=lambda: (sys.stdin.read(), ENDING.set()), daemon=True).start()
+    code = 1
     try:
         roles[role](servers, name, History(path))
-    except Exception:
-        traceback.print_exc()
-        _end(1)  # here, where the error still holds the clients: behind it they are destroyed
-    _end(0)
-
-
-def _end(code: int) -> NoReturn:
-    sys.stderr.flush()
-    os._exit(code)
+        code = 0
+    finally:  # The error still holds the clients here; no `except` takes a KafkaError, which is no exception
+        if code:
+            sys.excepthook(*sys.exc_info())
+        sys.stderr.flush()
+        os._exit(code)
 
 
 if __name__ == "__main__":
