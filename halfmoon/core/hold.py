@@ -8,7 +8,8 @@ Rules:
 - Every waiter of a partition gets its answer, however many there are (B13).
 - A waiter that is gone (`drop`) is never woken.
 - `wake` runs inside `on_arrival`, `expire` or `check`; it may park again, and that is not woken by the same arrival.
-- One arrival may wake thousands: where `is_long` says so, the rest is woken in `wake_late`, in the same order.
+- One arrival may wake thousands: where `is_long` says so, the rest is woken in `wake_late`, in the same order, but one
+  of each owner after the other: a connection with thousands of waiters does not hold up the others.
 - Policies of plugins may leave a request waiting although something has come for it; then `check` leaves it, too, until
   they have let an arrival count.
 - `check` asks each waiter's own `ready`, so that a lost notification costs seconds and not for ever (B12).
@@ -21,7 +22,7 @@ It knows no socket and no clock: deadlines are monotonic milliseconds that the c
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple, Protocol
 
@@ -115,6 +116,34 @@ class HoldCounters(Struct):
     policy_errors: int = 0
 
 
+class _Late:
+    """Who is to be woken in a later turn. Owners take turns; the requests of one keep their order."""
+
+    def __init__(self) -> None:
+        self._by_owner: OrderedDict[object, deque[Held]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._by_owner)
+
+    def add(self, owner: object, held: Held) -> None:
+        waiting = self._by_owner.get(owner)
+        if waiting is None:
+            self._by_owner[owner] = waiting = deque()
+        waiting.append(held)
+
+    def next(self) -> Held:
+        """The first of the owner whose turn it is, taken out."""
+        owner, waiting = self._by_owner.popitem(last=False)
+        held = waiting.popleft()
+        if waiting:
+            self._by_owner[owner] = waiting
+        return held
+
+    def take(self, owner: object) -> Iterable[Held]:
+        """All of an owner's."""
+        return self._by_owner.pop(owner, ())
+
+
 class HoldService:
     """All held requests of a broker."""
 
@@ -134,7 +163,7 @@ class HoldService:
         self.on_policy_error: Callable[[Policy, Exception], None] = lambda policy, error: None
         self.on_error: Callable[[Exception], None] = lambda error: None
         """Told what a waiter's callback has raised."""
-        self._late: deque[Held] = deque()
+        self._late = _Late()
         """To be woken in `wake_late`."""
         self.is_long: Callable[[], bool] = lambda: False
         """Whether enough was done in one go."""
@@ -261,7 +290,7 @@ class HoldService:
         """Wake those who were put off, one at least and as many as `is_long` allows."""
         late = self._late
         while late:
-            self._call(late.popleft())
+            self._call(late.next())
             if late and self.is_long():
                 self.on_late()
                 return
@@ -273,28 +302,26 @@ class HoldService:
             if not self.is_long():
                 return False
             self.on_late()
-        self._late.append(Held((), 1, 0, None, work))
+        held = Held((), 1, 0, None, work)
+        self._late.add(held, held)  # an owner of its own: it belongs to nobody here
         return True
 
     def drop(self, owner: object) -> None:
         """Forget all requests of an owner that is gone; none is woken."""
-        for held in self._late:
-            if held.owner is owner:
-                held.wake = _nobody
+        for held in self._late.take(owner):
+            _let_go(held)
         for held in list(self._by_owner.get(owner, ())):
             self.release(held)
-            # Who asked mostly points at what it is parked as: let go, so that no garbage collection is needed.
-            held.wake, held.match, held.ready = _nobody, None, None
+            _let_go(held)
             self.counters.dropped += 1
 
     def _wake(self, held: Held) -> None:
-        if self._late:
-            self._late.append(held)
-        elif self.is_long():
-            self._late.append(held)
+        if not self._late:
+            if not self.is_long():
+                self._call(held)
+                return
             self.on_late()
-        else:
-            self._call(held)
+        self._late.add(held.owner, held)
 
     def _call(self, held: Held) -> None:
         try:
@@ -340,6 +367,11 @@ class HoldService:
         if len(self._deadlines) > 64 and len(self._deadlines) > 4 * self._count:
             self._deadlines = [entry for entry in self._deadlines if _is_current(entry)]
             heapq.heapify(self._deadlines)
+
+
+def _let_go(held: Held) -> None:
+    """Who asked mostly points at what it is parked as: no garbage collection is needed."""
+    held.wake, held.match, held.ready = _nobody, None, None
 
 
 def _nobody() -> None:

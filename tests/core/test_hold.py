@@ -177,7 +177,8 @@ def test_an_owner_that_is_gone_is_never_woken(bench: Bench) -> None:
     assert len(bench.hold) == 0
 
 
-def test_a_request_whose_owner_is_gone_lets_go_of_who_asked(bench: Bench) -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_a_request_whose_owner_is_gone_lets_go_of_who_asked(bench: Bench, late: bool) -> None:
     """A broker process has the garbage collector look seldom (`server.garbage`)."""
 
     class Asking:
@@ -196,6 +197,9 @@ def test_a_request_whose_owner_is_gone_lets_go_of_who_asked(bench: Bench) -> Non
     asking = Asking()
     gone = weakref.ref(asking)
     bench.hold.park(asking.held, 0)
+    if late:
+        bench.hold.is_long = lambda: True
+        bench.hold.on_arrival("p", 1)
     bench.hold.drop(owner)
     gc.disable()
     try:
@@ -436,6 +440,20 @@ def test_who_is_too_many_for_one_turn_is_woken_later_in_the_same_order(bench: Be
     assert bench.woken == [*names, "next"]
     assert turns == 3
     bench.hold.wake_late()
+
+
+def test_owners_take_turns_where_one_turn_is_not_enough(bench: Bench) -> None:
+    """Else whoever has thousands of requests held holds up all who came later."""
+    bench.hold.is_long = lambda: True
+    for n in range(3):
+        bench.park(f"many{n}", "p", owner="many")
+    bench.park("few", "p", owner="few")
+    bench.hold.on_arrival("p", 1)
+    bench.park("one", "q", owner="one")
+    bench.hold.on_arrival("q", 1)
+    bench.hold.is_long = lambda: False
+    bench.hold.wake_late()
+    assert bench.woken == ["many0", "few", "one", "many1", "many2"]
 
 
 def test_other_work_is_put_off_behind_who_was_put_off_before(bench: Bench) -> None:
