@@ -213,6 +213,7 @@ class GroupConfigs:
         self._base = settings.current
         self._rules: dict[str, GroupRules] = {}
         settings.subscribe(lambda changed: self._rules.clear())
+        state.on_groups.append(self._rules.clear)
 
     def rebase(self, base: Settings) -> None:
         """broker.yaml, flags and environment say something else than before."""
@@ -292,9 +293,7 @@ class GroupConfigs:
         hidden = self.hidden(group)
         given = {name: value for name, value in overrides.items() if hidden.get(name) != value}
         self.validate(given)
-        position = self._appender.append_control(ResourceConfigsSet(GROUP, group, hidden | given))
-        self._rules.clear()
-        return position
+        return self._appender.append_control(ResourceConfigsSet(GROUP, group, hidden | given))
 
 
 def validate(overrides: Mapping[str, str], rows: Mapping[str, GroupConfig] = GROUP_CONFIGS) -> None:

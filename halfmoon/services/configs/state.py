@@ -36,6 +36,8 @@ class ConfigsState(CatalogSection):
         """(kind, name) → overrides; never empty."""
         self.on_topic_defaults: list[Callable[[], object]] = []
         """Called when the defaults of topics have changed by a record."""
+        self.on_groups: list[Callable[[], object]] = []
+        """Called when the configurations of groups have, set here or by another process."""
         self._node: dict[str, str] = {}
         self._topics: dict[str, str] = {}
 
@@ -84,6 +86,8 @@ class ConfigsState(CatalogSection):
             if self._topics != before:
                 for changed in self.on_topic_defaults:
                     changed()
+        elif record.kind == GROUP:
+            self._groups_changed()
 
     def save(self, slot: str) -> object:
         return [(kind, name, configs) for (kind, name), configs in self.configs.items()]
@@ -91,3 +95,8 @@ class ConfigsState(CatalogSection):
     def restore(self, slot: str, saved: msgspec.Raw) -> None:
         self.configs = {(kind, name): configs for kind, name, configs in _configs.decode(saved)}
         self._node_changed()
+        self._groups_changed()
+
+    def _groups_changed(self) -> None:
+        for changed in self.on_groups:
+            changed()

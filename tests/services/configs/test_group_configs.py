@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from halfmoon.config.settings import load_settings
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.schema.control import ResourceConfigsSet
 from halfmoon.services.configs.group_configs import GROUP_CONFIGS, NOT_HERE, GroupRules, resolve, validate
-from halfmoon.services.configs.state import ALL_NODES
+from halfmoon.services.configs.state import ALL_NODES, GROUP
 from halfmoon.services.share.options import resolve as share_options
 from halfmoon.testing.node import BareNode
 from tests.adapters.rig import BrokerRig
@@ -169,6 +171,17 @@ def test_rules_are_kept_for_some_groups_only(rig: BrokerRig, monkeypatch: pytest
     for number in range(25):
         configs.of(f"g{number}")
     assert len(configs._rules) <= 10
+
+
+def test_what_another_process_has_set_holds_at_once(rig: BrokerRig) -> None:
+    """Its record comes by the catalog that they share."""
+    configs = rig.broker.group_configs
+    assert configs.of("g").consumer_session_timeout_ms is None
+    rig.broker.state.configs.apply(ResourceConfigsSet(GROUP, "g", {"consumer.session.timeout.ms": "60000"}))
+    assert configs.of("g").consumer_session_timeout_ms == 60_000
+    snapshot = msgspec.Raw(msgspec.msgpack.encode([]))  # taken over by a process that has missed too much
+    rig.broker.state.configs.restore("configs", snapshot)
+    assert configs.of("g").consumer_session_timeout_ms is None
 
 
 def test_they_are_there_after_a_power_loss(rig: BrokerRig) -> None:
