@@ -6,9 +6,10 @@ import argparse
 import datetime
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median, quantiles
+from textwrap import shorten
 from typing import Protocol
 
 import msgspec
@@ -18,6 +19,8 @@ from tests.torture.workers.figures import APART_NS
 from tests.torture.workers.run import REOPENED, Outcome
 
 PAGE = Path(__file__).parents[3] / "docs" / "torture-workers.md"
+MOST_CHARACTERS = 200
+"""Of what was wrong in a run."""
 
 TRIED = {
     "feed.acked": "records of idempotent producers, acknowledged",
@@ -110,13 +113,15 @@ class Judged(Protocol):
     def violations(self) -> list[str]: ...
 
 
-def failures(outcomes: Sequence[Judged]) -> list[str]:
+def failures(outcomes: Sequence[Judged], causes: Mapping[int, str] = {}) -> list[str]:
+    """`causes`: by seed, a sentence about what it was."""
     passed = {each.seed for each in outcomes if not each.violations}
-    lines = [
-        f"- Seed {each.seed}{', which has also passed' if each.seed in passed else ''}: {'; '.join(each.violations)}."
-        for each in outcomes
-        if each.violations
-    ]
+    lines = []
+    for each in outcomes:
+        if each.violations:
+            again = ", which has also passed" if each.seed in passed else ""
+            what = shorten("; ".join(each.violations), MOST_CHARACTERS, placeholder=" …")
+            lines.append(f"- Seed {each.seed}{again}: {what}. {causes.get(each.seed, '')}".rstrip())
     return ["What was wrong:", "", *lines, ""] if lines else []
 
 
