@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,9 +21,9 @@ from halfmoon.cli.kafka_connection import Connection
 from halfmoon.securing import clients as securing
 
 if TYPE_CHECKING:
-    from kafka import KafkaConsumer, KafkaProducer
+    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-    from halfmoon.cli.admin_client import AdminClient
+    from halfmoon.cli.admin_client import AdminClient, Offsets
 
 CONNECT_TIMEOUT_S = 5.0
 BOOTSTRAP_TIMEOUT_MS = 15_000
@@ -100,6 +101,13 @@ def patiently(ask: Callable[[], AnswerT]) -> AnswerT:
             if not later or isinstance(error, UnknownTopicOrPartitionError) or time.monotonic() > deadline:
                 raise
             time.sleep(RETRY_PAUSE_S)
+
+
+def offsets_of(client: AdminClient, queues: Iterable[TopicPartition], *at: int) -> list[Offsets]:
+    """Of these partitions at each of these times, as AdminClient.offsets has them, patiently: a partition's leader may
+    just have changed."""
+    asked = list(queues)
+    return [patiently(partial(client.offsets, asked, time_ms)) for time_ms in at]
 
 
 def nobody(problem: str) -> CliError:

@@ -22,7 +22,7 @@ import typer
 from halfmoon.cli import output, reading
 from halfmoon.cli.asking import ask
 from halfmoon.cli.brokers import Brokers
-from halfmoon.cli.connect import admin, consumer, patiently, producer
+from halfmoon.cli.connect import admin, consumer, offsets_of, patiently, producer
 from halfmoon.cli.consume import header_filter
 from halfmoon.cli.errors import CliError, describe_code
 from halfmoon.cli.formats import as_json, in_short
@@ -84,7 +84,7 @@ def list_groups(
                 mixed.append(name)
             elif group is not None:
                 queues = [TopicPartition(name, part["partition_index"]) for part in described["partitions"]]
-                start, end = client.offsets(queues, EARLIEST), client.offsets(queues, LATEST)
+                start, end = offsets_of(client, queues, EARLIEST, LATEST)
                 found.append((group, name, {queue.partition: (start[queue], end[queue]) for queue in queues}))
     replays = Replays(brokers, [*mixed, *(topic for _, topic, _ in found)])
     for group, topic, bounds in found:

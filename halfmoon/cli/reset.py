@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from halfmoon.cli.connect import patiently
+from halfmoon.cli.connect import offsets_of, patiently
 from halfmoon.cli.errors import CliError, describe_code
 from halfmoon.cli.times import parse_time
 
@@ -113,7 +113,8 @@ def end_offsets(client: AdminClient, queues: Iterable[TopicPartition]) -> dict[T
     names = sorted({queue.topic for queue in wanted})
     there = {topic["name"] for topic in client.describe_topics(names) if not topic["error_code"]} if names else set()
     wanted = [queue for queue in wanted if queue.topic in there]
-    return client.offsets(wanted, LATEST)
+    (end,) = offsets_of(client, wanted, LATEST)
+    return end
 
 
 def plan(
@@ -122,8 +123,8 @@ def plan(
     """The new offset of every partition, kept within what is there."""
     from halfmoon.cli.admin_client import EARLIEST, LATEST
 
-    start, end = client.offsets(queues, EARLIEST), client.offsets(queues, LATEST)
-    at_time = {} if to.time_ms is None else client.offsets(queues, to.time_ms)
+    start, end = offsets_of(client, queues, EARLIEST, LATEST)
+    at_time = {} if to.time_ms is None else offsets_of(client, queues, to.time_ms)[0]
     changes = []
     for queue in queues:
         timed = at_time[queue] if at_time.get(queue, -1) >= 0 else None

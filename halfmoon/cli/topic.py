@@ -9,7 +9,7 @@ import typer
 
 from halfmoon.cli import outcomes, output
 from halfmoon.cli.brokers import Brokers
-from halfmoon.cli.connect import admin
+from halfmoon.cli.connect import admin, offsets_of
 from halfmoon.cli.errors import CliError, describe_code
 from halfmoon.cli.option_groups import option_groups
 from halfmoon.cli.options import Output, OutputOption, key_values
@@ -198,7 +198,7 @@ def read_topic(client: AdminClient, topic: dict[str, Any], every: bool) -> dict[
     name = topic["name"]
     parts = sorted(topic["partitions"], key=lambda part: int(part["partition_index"]))
     queues = [TopicPartition(name, part["partition_index"]) for part in parts]
-    start, end = client.offsets(queues, EARLIEST), client.offsets(queues, LATEST)
+    start, end = offsets_of(client, queues, EARLIEST, LATEST)
     return {
         "topic": name,
         "id": str(topic["topic_id"]) if topic.get("topic_id") else None,

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
+import pytest
+from kafka.errors import NotLeaderForPartitionError
+
+from halfmoon.cli.admin_client import AdminClient
 from tests.cli.conftest import CommandLine
 
 
@@ -21,6 +25,26 @@ def test_describe_counts_records(broker_cli: CommandLine, topic: str) -> None:
     (described,) = broker_cli.ok("topic", "describe", topic, "-o", "json").json()
     assert [(part["start"], part["end"], part["records"]) for part in described["partitions"]] == [(0, 2, 2)]
     assert "records     2" in broker_cli.ok("topic", "describe", topic).out
+
+
+def test_a_leader_that_has_just_changed_is_looked_for_again(
+    broker_cli: CommandLine, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a command fails while a shard moves from one node to another."""
+    refusals = 2
+    offsets = AdminClient.offsets
+
+    def refused(*given: Any) -> Any:
+        nonlocal refusals
+        if refusals:
+            refusals -= 1
+            raise NotLeaderForPartitionError
+        return offsets(*given)
+
+    monkeypatch.setattr(AdminClient, "offsets", refused)
+    (described,) = broker_cli.ok("topic", "describe", topic, "-o", "json").json()
+    assert described["partitions"][0]["end"] == 0
+    assert not refusals
 
 
 def test_an_existing_topic_is_an_error_unless_said_otherwise(broker_cli: CommandLine, topic: str) -> None:
