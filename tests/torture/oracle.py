@@ -194,7 +194,7 @@ class Oracle:
             "the share group is at the end": shared,
             "delays are over": lambda: stored(LATER, TOPICS[LATER]) >= len(delayed),
             "half messages are delivered": lambda: stored(HALVES, TOPICS[HALVES]) >= len(halves),
-            "nacked jobs have come again": lambda: stored(RETRIES, self._partitions(RETRIES)) >= nacks,
+            "nacked jobs are redelivered": lambda: stored(RETRIES, self._partitions(RETRIES)) >= nacks,
         }
 
     def _partitions(self, topic: str) -> int:

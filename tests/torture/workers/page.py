@@ -121,7 +121,7 @@ def failures(outcomes: Sequence[Judged], causes: Mapping[int, str] = {}) -> list
         if each.violations:
             again = ", which has also passed" if each.seed in passed else ""
             what = shorten("; ".join(each.violations), MOST_CHARACTERS, placeholder=" …")
-            lines.append(f"- Seed {each.seed}{again}: {what}. {causes.get(each.seed, '')}".rstrip())
+            lines.append(f"- Seed {each.seed}{again}: `{what}`. {causes.get(each.seed, '')}".rstrip())
     return ["What was wrong:", "", *lines, ""] if lines else []
 
 
