@@ -165,6 +165,8 @@ class HoldService:
         """Told what a waiter's callback has raised."""
         self._late = _Late()
         """To be woken in `wake_late`."""
+        self._wakes_late = False
+        """`wake_late` is to come, or is under way."""
         self.is_long: Callable[[], bool] = lambda: False
         """Whether enough was done in one go."""
         self.on_late: Callable[[], None] = lambda: None
@@ -294,16 +296,15 @@ class HoldService:
             if late and self.is_long():
                 self.on_late()
                 return
+        self._wakes_late = False
 
     def put_off(self, work: Callable[[], None]) -> bool:
         """Whether enough was done in this turn, so that `work` comes in a later one, behind those who were put off
         before; it is the caller's to do where not. For other answers of which a thousand may be due together."""
-        if not self._late:
-            if not self.is_long():
-                return False
-            self.on_late()
+        if not self._late and not self.is_long():
+            return False
         held = Held((), 1, 0, None, work)
-        self._late.add(held, held)  # an owner of its own: it belongs to nobody here
+        self._wake_late(held, held)  # an owner of its own: it belongs to nobody here
         return True
 
     def drop(self, owner: object) -> None:
@@ -316,12 +317,16 @@ class HoldService:
             self.counters.dropped += 1
 
     def _wake(self, held: Held) -> None:
-        if not self._late:
-            if not self.is_long():
-                self._call(held)
-                return
+        if self._late or self.is_long():
+            self._wake_late(held.owner, held)
+        else:
+            self._call(held)
+
+    def _wake_late(self, owner: object, held: Held) -> None:
+        self._late.add(owner, held)
+        if not self._wakes_late:
+            self._wakes_late = True
             self.on_late()
-        self._late.add(held.owner, held)
 
     def _call(self, held: Held) -> None:
         try:

@@ -481,3 +481,20 @@ def test_who_is_gone_before_it_is_woken_late_is_not_woken(bench: Bench) -> None:
     bench.hold.is_long = lambda: False
     bench.hold.wake_late()
     assert bench.woken == ["a", "c"]
+
+
+def test_who_comes_after_all_have_gone_is_in_the_turn_that_is_to_come_already(bench: Bench) -> None:
+    """Else the loop would wake twice in each round from then on."""
+    asked: list[str] = []
+    bench.hold.on_late = lambda: asked.append("late")
+    bench.hold.is_long = lambda: True
+    bench.park("gone", "p", owner="gone")
+    bench.hold.on_arrival("p", 1)
+    bench.hold.drop("gone")
+    bench.park("next", "p", owner="next")
+    bench.hold.on_arrival("p", 1)
+    assert asked == ["late"]
+    bench.hold.wake_late()
+    assert bench.woken == ["next"]
+    assert bench.hold.put_off(lambda: None)
+    assert asked == ["late", "late"]
