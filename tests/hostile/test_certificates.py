@@ -127,6 +127,7 @@ def serial_number(found: Hostile) -> int:
 def test_the_brokers_certificate_changes_under_load(hostile: Start, tmp_path: Path) -> None:
     """Clients go on with the one they have, new ones get the new; a file that is half there changes nothing."""
     found = hostile()
+    first = serial_number(found)
     files = found.authority.pair("broker")
     over = threading.Event()
     failed: list[BaseException] = []
@@ -143,6 +144,7 @@ def test_the_brokers_certificate_changes_under_load(hostile: Start, tmp_path: Pa
 
     with found.watched(besides="event=certificate_refused"):
         reload()
+        eventually(lambda: serial_number(found) != first)  # or the first change of the loop meets this one
         coming = [threading.Thread(target=come_and_go) for _ in range(3)]
         for each in coming:
             each.start()

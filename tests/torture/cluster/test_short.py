@@ -49,7 +49,7 @@ def test_the_page_about_many_runs() -> None:
     assert "| records of idempotent producers, acknowledged | 4,000 |" in page
     assert page[-1] == "Measured on a machine."
     runs.append(outcome(8, violations=["feed: lost 1"]))
-    assert "- Seed 8: feed: lost 1." in text(runs, "")
+    assert "- Seed 8: `feed: lost 1`." in text(runs, "")
 
 
 def test_runs_in_which_no_commit_of_a_paused_node_was_refused_have_not_tested_fencing() -> None:

@@ -46,6 +46,6 @@ def test_the_page_about_many_runs() -> None:
     assert page[-1] == "Measured on a machine."
     runs.append(outcome(8, waited_ms=1.0, violations=["feed: lost 1"]))
     assert ": violations with seed 8 (below). " in text(runs, "")
-    assert "- Seed 8: feed: lost 1." in text(runs, "")
+    assert "- Seed 8: `feed: lost 1`." in text(runs, "")
     runs.append(outcome(8, waited_ms=1.0, violations=[]))
-    assert "- Seed 8, which has also passed: feed: lost 1." in text(runs, "")
+    assert "- Seed 8, which has also passed: `feed: lost 1`." in text(runs, "")
