@@ -26,10 +26,11 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
+import asyncpg
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.cluster_page import BULK_MB, DURABILITIES, LATENCY_S, PROBES, Gaps, Latency, page
+from benchmarks.cluster_page import BARE, BULK_MB, DURABILITIES, LATENCY_S, PROBES, Gaps, Latency, page
 from benchmarks.peer import ROOT
 from halfmoon.testing.cluster import ClusterProcesses
 from tools import compiled_tree
@@ -106,9 +107,49 @@ def _send_steadily(bootstrap: str, topic: str, number: int, found: list[float], 
     sent.append(count)
 
 
+def bare(cluster: ClusterProcesses) -> Latency:
+    """The same messages by as many connections to the database, each a row and a commit, without a broker: what `fast`
+    cannot be quicker than here."""
+    found: list[float] = []
+    rows = int(EACH_S * LATENCY_S)
+
+    async def send(number: int) -> None:
+        connection = await asyncpg.connect(cluster.database.dsn())
+        try:
+            value = random.Random(number).randbytes(SIZE)
+            insert = await connection.prepare("insert into bare values ($1, $2, $3)")
+            begun_s = time.monotonic()
+            for row in range(rows):
+                due_s = begun_s + (row + number / PRODUCERS) / EACH_S
+                await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+                await insert.fetch(number, row, value)
+                found.append(time.monotonic() - due_s)
+        finally:
+            await connection.close()
+
+    async def everybody() -> None:
+        connection = await asyncpg.connect(cluster.database.dsn())
+        try:
+            await connection.execute("drop table if exists bare")
+            await connection.execute("create table bare (shard int, at int, value bytea, primary key (shard, at))")
+            await asyncio.gather(*(send(number) for number in range(PRODUCERS)))
+            await connection.execute("drop table bare")
+        finally:
+            await connection.close()
+
+    before, begun_s = _database(cluster), time.monotonic()
+    asyncio.run(everybody())
+    took_s = time.monotonic() - begun_s
+    after, cut = _database(cluster), quantiles(found, n=100)
+    sent_bytes = len(found) * SIZE
+    return Latency(
+        BARE, cut[49] * 1e3, cut[98] * 1e3, len(found), (after[0] - before[0]) / took_s,
+        (after[1] - before[1]) / sent_bytes, 0.0, 0.0,
+    )  # fmt: skip
+
+
 def _database(cluster: ClusterProcesses) -> tuple[int, int]:
     """Commits, and bytes of its log, since its start."""
-    import asyncpg
 
     async def ask() -> tuple[int, int]:
         connection = await asyncpg.connect(cluster.database.dsn())
@@ -256,6 +297,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--deaths", type=int, default=DEATHS)
     parser.add_argument("--moves", type=int, default=MOVES)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of latency and throughput")
+    parser.add_argument("--only-latency", action="store_true", help="print it, and write no page")
     parser.add_argument("--pure", action="store_true", help="the nodes as Python, not compiled")
     options = parser.parse_args(arguments)
     if not options.pure:
@@ -266,13 +308,13 @@ def main(arguments: Sequence[str]) -> int:
     latencies: list[Latency] = []
     rates: list[tuple[int, str, Sequence[float]]] = []
     gaps: list[Gaps] = []
-    for nodes in range(1, MOST_NODES + 1):
+    for nodes in range(MOST_NODES if options.only_latency else 1, MOST_NODES + 1):
         with (
             tempfile.TemporaryDirectory(prefix="halfmoon-cluster-") as folder,
             ClusterProcesses(Path(folder), nodes, fast=8, objects=8) as cluster,
         ):
             cluster.wait_until_shared(60)
-            for durability in DURABILITIES:
+            for durability in () if options.only_latency else DURABILITIES:
                 rates.append((nodes, durability, [bulk(cluster, durability) for _ in range(options.rounds)]))
                 print(nodes, durability, rates[-1][2], flush=True)
             if nodes == MOST_NODES:
@@ -280,9 +322,13 @@ def main(arguments: Sequence[str]) -> int:
                     for durability in DURABILITIES:
                         latencies.append(latency(cluster, durability))
                         print(latencies[-1], flush=True)
-                for durability in DURABILITIES:
+                    latencies.append(bare(cluster))
+                    print(latencies[-1], flush=True)
+                for durability in () if options.only_latency else DURABILITIES:
                     gaps += _gaps(cluster, durability, *how_often)
                     print(*gaps[-3:], sep="\n", flush=True)
+    if options.only_latency:
+        return 0
     options.page.write_text(page(latencies, rates, gaps, " ".join(["python -m benchmarks.cluster", *arguments])))
     return 0
 
