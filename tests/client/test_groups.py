@@ -292,6 +292,24 @@ def test_b24_a_broker_that_was_lost_is_told_of_us_as_soon_as_it_is_back(world: W
     assert len(consuming.owned("t")) == 2
 
 
+def test_b24_queues_of_a_lost_broker_that_are_elsewhere_now_are_found_at_once(world: World) -> None:
+    """Shards of a cluster move when a node dies: what is asked every 30 s would be learnt too late."""
+    broker = FakeBroker(world)
+    world.client().consumer("g", Listener(), "t")
+    world.run_ms(5_000)
+    elsewhere = "10.0.0.7:10911"
+    moved = world.script(elsewhere, broker.answer)
+    servers = world.script(NAMES, names(("b", {0: elsewhere}, 1)))
+    del world.nodes[broker.nodes[0]]
+    for link in world.clients[0].links:
+        link.cut()
+    assert world.until(lambda: moved.count(PULL), 60_000) <= 3_500, "a pull that failed is tried again after 3 s"
+    assert moved.count(HEARTBEAT)
+    asked = servers.count(ROUTE)
+    world.run_ms(10_000)
+    assert servers.count(ROUTE) - asked <= 2, "it is asked no more than before"
+
+
 def test_b24_a_name_server_that_fails_is_replaced_by_another(world: World) -> None:
     world.topic("t", 2)
     world.script("10.9.9.9:9876", lambda command: (1, {}, b""))

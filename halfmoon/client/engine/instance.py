@@ -152,6 +152,8 @@ class Instance:
                     return
                 if before is not None:
                     self.versions[address] = before
+                # Its queues may be another node's now, as in a cluster whose shards move: the next refresh is far away.
+                await self.routes.refresh()
         finally:
             self._reconnecting.discard(address)
 

@@ -142,6 +142,7 @@ class Routes:
         """Of each broker, as the newest route says."""
         self._asking: dict[str, Pending[Route]] = {}
         self._wanted: dict[str, None] = {}
+        self._refreshing: Pending[None] | None = None
         self.on_changed: Callable[[str, Route], None] = lambda topic, route: None
         """A topic's queues, or where they are, are others than before."""
 
@@ -190,14 +191,23 @@ class Routes:
                 log.warning("event=route_unknown topic=%s error=%s", topic, error)
 
     async def refresh(self) -> None:
-        """Ask about all that are wanted. What cannot be learnt stays as it was."""
-        for topic in list(self._wanted):
-            try:
-                await self.ask(topic)
-            except TopicUnknownError as error:
-                log.debug("event=route_unknown topic=%s error=%s", topic, error)
-            except ClientError as error:
-                log.warning("event=route_unknown topic=%s error=%s", topic, error)
+        """Ask about all that are wanted; those who want that at the same time share it. What cannot be learnt stays as
+        it was."""
+        if self._refreshing is None:
+            self._refreshing = self._kernel.spawn(self._refresh(), "routes")
+        await self._refreshing
+
+    async def _refresh(self) -> None:
+        try:
+            for topic in list(self._wanted):
+                try:
+                    await self.ask(topic)
+                except TopicUnknownError as error:
+                    log.debug("event=route_unknown topic=%s error=%s", topic, error)
+                except ClientError as error:
+                    log.warning("event=route_unknown topic=%s error=%s", topic, error)
+        finally:
+            self._refreshing = None
 
     async def keep_fresh(self, interval_ms: int) -> None:
         """Until it is cancelled."""

@@ -23,8 +23,8 @@ TIMED: Final = 50
 SLOW_S: Final = 0.05
 CLOCK_S: Final = 1.0
 NODES: Final = 3
-PER_NODE: Final = POOL + 2
-"""Connections of one node."""
+PER_NODE: Final = POOL + 3
+"""Connections of one node: the pool, the session of its lock, and two of its copy of the catalog."""
 
 Outcome = tuple[Verdict, str]
 

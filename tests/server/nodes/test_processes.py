@@ -5,6 +5,7 @@ The store is versitygw, the database PostgreSQL; where one of them is not instal
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -86,6 +87,23 @@ def test_nodes_have_metrics(cluster: ClusterProcesses) -> None:
 
 
 @pytest.mark.timeout(120)
+def test_connections_are_as_many_as_cluster_check_counts(cluster: ClusterProcesses) -> None:
+    import asyncpg
+
+    from halfmoon.cluster.checks.database import PER_NODE
+
+    async def count() -> int:
+        connection = await asyncpg.connect(cluster.database.dsn())
+        try:
+            found = "select count(*) from pg_stat_activity where application_name = 'halfmoon'"
+            return int(await connection.fetchval(found))
+        finally:
+            await connection.close()
+
+    cluster.wait_until_shared()
+    assert 3 < asyncio.run(count()) <= 3 * PER_NODE
+
+
 def test_a_process_that_was_paused_while_the_database_was_brought_back_ends(tmp_path: Path) -> None:
     need_services()
     with ClusterProcesses(tmp_path / "cluster", 2, fast=2, objects=1, durable=False) as cluster:
