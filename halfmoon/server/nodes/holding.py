@@ -73,6 +73,8 @@ class HeldShards:
         self._tried: dict[int, int] = {}
         """Shard → the last epoch in which it was opened, or this was begun: nobody may do so twice."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._pauses: dict[int, asyncio.Event] = {}
+        """Shards that are not tried for a moment → set where something else is wanted now."""
         self._leaving = False
         self._opening = asyncio.Semaphore(OPENING)
         self.problems: dict[int, str] = {}
@@ -154,7 +156,9 @@ class HeldShards:
     def _begin(self, shard: int) -> None:
         """One that has just ended does not see what is wanted now, also where its end is not noted yet."""
         running = self._tasks.get(shard)
-        if running is None or running.done():
+        if shard in self._pauses:
+            self._pauses[shard].set()
+        elif running is None or running.done():
             task = self._tasks[shard] = asyncio.get_running_loop().create_task(self._bring_about(shard))
             task.add_done_callback(partial(self._done, shard))
 
@@ -190,8 +194,19 @@ class HeldShards:
                 logger.error("event=shard_not_opened shard=%d epoch=%d again_s=%g error=%s",
                              shard, wanted.epoch, pause_s, problem,
                              exc_info=None if isinstance(problem, EXPECTED) else problem)  # fmt: skip
-                await asyncio.sleep(pause_s)
+                await self._pause(shard, pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def _pause(self, shard: int, pause_s: float) -> None:
+        """Or less, where something else is wanted: giving a shard away does not wait for the next try to open it."""
+        changed = self._pauses[shard] = asyncio.Event()
+        try:
+            async with asyncio.timeout(pause_s):
+                await changed.wait()
+        except TimeoutError:
+            pass
+        finally:
+            del self._pauses[shard]
 
     async def _open_now(self, head: Head) -> Exception | None:
         """What has gone wrong."""

@@ -143,6 +143,7 @@ class ClusterNode:
         worker.more_metrics = metrics.of_node(engine, held, clock, self._serve_nearby(engines))
         engine.start()
         on_stop(self._leave)
+        await engine.store.begin()
         await member.start()
         await self._first_shards()
 

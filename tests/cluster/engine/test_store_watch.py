@@ -6,6 +6,9 @@ import asyncio
 import contextlib
 import random
 
+import pytest
+
+from halfmoon.cluster.engine import store_watch
 from halfmoon.cluster.engine.objects import ObjectExistsError, StoreUnavailableError
 from halfmoon.cluster.engine.store_watch import FAILING_S, PROBE_S, WatchedStore
 from tests.cluster.engine.doubles import MemoryStore, unsure_store
@@ -45,6 +48,52 @@ def test_a_store_that_refuses_for_a_while_is_not_reached_and_one_success_says_th
         await world.put()
         assert world.watched.is_reached
         assert world.watched.problems() == []
+
+    asyncio.run(run())
+
+
+def test_a_store_that_was_never_reached_is_not_waited_for() -> None:
+    """A node whose clock is hours off is refused by S3 from the start: it had better take no shards."""
+
+    async def run() -> None:
+        world = World()
+        world.store.down = True
+        await world.watched.begin()
+        assert not world.watched.is_reached
+        assert "refused" in world.watched.problems()[0]
+        world.now_s += PROBE_S
+        world.store.down = False
+        await world.watched.probe()
+        assert world.watched.is_reached
+        world.store.down = True
+        await world.put()
+        assert world.watched.is_reached, "it was reached before"
+
+    asyncio.run(run())
+
+
+def test_at_the_start_a_name_that_is_taken_is_an_answer_too() -> None:
+    async def run() -> None:
+        world = World()
+        for _ in range(2):
+            await world.watched.begin()
+            assert world.watched.is_reached
+        world.store.down = True
+        await world.put()
+        assert world.watched.is_reached
+
+    asyncio.run(run())
+
+
+def test_a_store_that_does_not_answer_does_not_hold_up_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        world = World()
+        mute = asyncio.Event()
+        monkeypatch.setattr(world.store, "put", lambda key, data: mute.wait())
+        monkeypatch.setattr(store_watch, "BEGIN_S", 0.01)
+        await world.watched.begin()
+        assert not world.watched.is_reached
+        assert "no answer" in world.watched.problems()[0]
 
     asyncio.run(run())
 

@@ -71,8 +71,9 @@ class World(Asking):
         }  # fmt: skip
         return load_settings({**sections, **more}, {}, {})
 
-    async def start(self, number: int, **more: Any) -> ClusterNode:
+    async def start(self, number: int, *, without_store: bool = False, **more: Any) -> ClusterNode:
         engines = self.engines[number] = MemoryEngines(self, number)
+        engines.store.down = without_store
         node = self.nodes[number] = ClusterNode(self.settings(number, **more), engines, on_lost=self.lost.append)
         await node.start()
         return node

@@ -15,6 +15,7 @@ from halfmoon.cluster.engine import store_watch
 from halfmoon.cluster.engine.pieces import Durability
 from halfmoon.cluster.engine.sharing import Move
 from halfmoon.errors import StartError
+from halfmoon.server.nodes import holding
 from halfmoon.server.nodes.node import ClusterNode
 from halfmoon.server.workers.worker import Worker
 from tests.cluster.engine.doubles import LEASE_S
@@ -315,6 +316,41 @@ def test_a_node_that_is_cut_off_from_the_store_gives_its_shards_to_one_that_reac
         assert await world.read("cheap", index) == [b"before", b"after"]
 
     run(story, 2, MIXED)
+
+
+def test_a_node_that_the_store_refuses_from_the_start_is_given_no_shards(run: Any) -> None:
+    """As S3 refuses one whose clock is more than a quarter of an hour off. It need not fail for 15 s first."""
+
+    async def story(world: World) -> None:
+        await world.shared_out()
+        await world.start(2, without_store=True)
+        async with asyncio.timeout(10):
+            while all(node.stores for node in await world.database.nodes()):
+                await asyncio.sleep(0.05)
+        await world.until(lambda: world.holders() == {1: [0, 1, 2, 3], 2: []})
+        assert "nothing could be stored" in world.nodes[2].worker.more_problems()[0]
+        world.engines[2].store.down = False
+        await world.until(lambda: sorted(map(len, world.holders().values())) == [2, 2])
+
+    run(story, 1, MIXED)
+
+
+def test_a_shard_that_cannot_be_opened_is_given_away_at_once(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not once it would be tried again."""
+
+    async def story(world: World) -> None:
+        await world.shared_out()
+        await world.stop(1)
+        with monkeypatch.context() as patched:
+            patched.setattr(holding, "FIRST_PAUSE_S", 1_000.0)
+            patched.setattr(holding, "LONGEST_PAUSE_S", 1_000.0)
+            await world.start(1, without_store=True)
+            await world.until(lambda: len(world.nodes[1].held.problems) == 4)
+        await world.start(2)
+        await world.until(lambda: world.holders() == {1: [], 2: [0, 1, 2, 3]})
+        assert not world.nodes[1].held.problems
+
+    run(story, 1, MIXED)
 
 
 def test_a_shard_is_moved_and_a_node_drained_at_an_administrators_wish(run: Any) -> None:
