@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kafka.admin import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaConsumer, KafkaProducer
 
 import halfmoon.testing
 from halfmoon.kafka import TransactionalOutbox
@@ -26,12 +26,12 @@ SETTINGS = {
 @pytest.fixture
 def broker() -> Iterator[halfmoon.testing.Broker]:
     with halfmoon.testing.Broker(config=SETTINGS) as running:
-        client = KafkaAdminClient(bootstrap_servers=running.bootstrap_servers)
-        # As many partitions as the broker likes: one of "orders", and of the other one for each shard.
-        client.create_topics(
-            [NewTopic(name, -1, 1) for name in ("orders", TransactionalOutbox(GROUP, None).check_topic)]
-        )
-        client.close()
+        client = AdminClient({"bootstrap.servers": running.bootstrap_servers})
+        # As many partitions as the broker likes: one of "orders", and of the other one for each shard. An older
+        # kafka-python, with which this runs, too, cannot ask for that.
+        names = "orders", TransactionalOutbox(GROUP, None).check_topic
+        for made in client.create_topics([NewTopic(name) for name in names]).values():
+            made.result(30)
         yield running
 
 
