@@ -60,7 +60,7 @@ def has_dead_letters(node: Node, group: str) -> bool:
     return known is not None and known.model == CLUSTERING and node.services.find(NackedMessages) is not None
 
 
-def hand_back(node: Node, group: str, partition: Partition, messages: Sequence[ExpiredMessage], told: Told) -> None:
+def nack_expired(node: Node, group: str, partition: Partition, messages: Sequence[ExpiredMessage], told: Told) -> None:
     """Have these dead-lettered; told once that is durable, or with what is wrong for now."""
     place = f"{partition.topic.name}/{partition.index}/"
     batch = build_batch(

@@ -15,7 +15,7 @@ from typing import Final
 
 from halfmoon.adapters.rocketmq.answers import Answer, refusal
 from halfmoon.adapters.rocketmq.confirming import when_certain
-from halfmoon.adapters.rocketmq.expired import AT_ONCE, AT_ONCE_BYTES, ExpiredMessage, hand_back, has_dead_letters
+from halfmoon.adapters.rocketmq.expired import AT_ONCE, AT_ONCE_BYTES, ExpiredMessage, has_dead_letters, nack_expired
 from halfmoon.adapters.rocketmq.filters import Filter
 from halfmoon.adapters.rocketmq.registry import Call
 from halfmoon.adapters.rocketmq.windows import READ_BYTES, Key, OpenBatch, Window
@@ -244,7 +244,7 @@ class Pull:
             return False
         offsets = [each.offset for each in messages]
         self._call.connection.works_out(1)
-        hand_back(
+        nack_expired(
             self._call.node, self._group, self._partition, messages, lambda error: self._dead_lettered(offsets, error)
         )
         return True

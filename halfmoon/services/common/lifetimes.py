@@ -28,6 +28,7 @@ SEARCH: Final = HeaderSearch((), (TTL, EXPIRES))
 """For batches that may have one of the headers."""
 FOREVER: Final = -1
 """No TTL."""
+NEVER_MS: Final = 1 << 62
 
 _NUMBER: Final = re.compile(rb"[0-9]{1,18}")
 
@@ -44,7 +45,9 @@ class Looked(NamedTuple):
     """What was found in a batch, which `key` names."""
 
     key: tuple[int, int, bytes]
-    ends: Sequence[End]
+    ends: Sequence[End] = ()
+    first_ms: int = NEVER_MS
+    """When the first of them expires."""
 
 
 def milliseconds(content: bytes | None) -> int | None:

@@ -18,8 +18,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from halfmoon.core.features import Feature
-from halfmoon.core.records.batch_header import CODEC_MASK, CONTROL, parse_header
-from halfmoon.core.records.batches import batch_body
+from halfmoon.core.records.batch_header import CONTROL, parse_header
+from halfmoon.core.records.batches import batch_body, is_plain
 from halfmoon.errors import BrokerError
 from halfmoon.schema.lifetimes import ACTION, DEAD_LETTER, TTL
 from halfmoon.services.common.lifetimes import FOREVER, SEARCH, End, Looked, ends_of, expires_ms
@@ -42,6 +42,7 @@ _KEY_BYTES: Final = 21
 """Of a batch: base offset, length, leader epoch, version and CRC."""
 
 Key = tuple[int, int, bytes]
+_NOTHING: Final = Looked((-1, FOREVER, b""))
 
 
 class Clock(Protocol):
@@ -57,7 +58,7 @@ class Expiry:
         self._clock = clock
         self.counts: Counter[tuple[str, str]] = Counter()
         """(where, outcome) → messages."""
-        self._known: OrderedDict[Key, Sequence[End]] = OrderedDict()
+        self._known: OrderedDict[Key, Looked] = OrderedDict()
         self._known_ends = 0
 
     def feature(self) -> Feature:
@@ -105,26 +106,26 @@ class Expiry:
 
     # -- batches as they are in the log --------------------------------------------------------------------------------
 
-    def known(self, partition: Partition, batch: Buffer) -> Sequence[End] | None:
+    def known(self, partition: Partition, batch: Buffer) -> Looked | None:
         """When the records of a batch expire; None where it takes long to find out (`look`). A batch that nobody can
         read has none."""
         topic = partition.topic
         ttl_ms = self.ttl_ms(topic)
         if ttl_ms < 0 and not topic.rules.headers_enabled:
-            return ()
+            return _NOTHING
         key = partition.queue_number, ttl_ms, bytes(batch[:_KEY_BYTES])
         found = self._known.get(key)
         if found is not None:
             self._known.move_to_end(key)
             return found
-        size, is_compressed = len(batch), parse_header(batch).attributes & CODEC_MASK
-        if not is_compressed and ttl_ms < 0 and not SEARCH.finds(batch):
-            return ()
-        if size >= LARGE_BYTES or (size >= THREAD_BYTES and is_compressed):
+        plain, size = is_plain(batch), len(batch)
+        if plain and ttl_ms < 0 and not SEARCH.finds(batch):
+            return _NOTHING
+        if size >= LARGE_BYTES or (size >= THREAD_BYTES and not plain):
             return None
         looked = self.look(partition, batch)()
         self.keep([looked])
-        return looked.ends
+        return looked
 
     def look(self, partition: Partition, batch: Buffer) -> Callable[[], Looked]:
         """A function that finds out, in any thread; what it returns is for `keep`."""
@@ -135,20 +136,21 @@ class Expiry:
 
     def keep(self, looked: Sequence[Looked]) -> None:
         """Remember it."""
-        for key, ends in looked:
-            if key not in self._known:
-                self._known[key] = ends
-                self._known_ends += len(ends)
+        for each in looked:
+            if each.key not in self._known:
+                self._known[each.key] = each
+                self._known_ends += len(each.ends)
         while len(self._known) > 1 and len(self._known) + self._known_ends > MOST_KNOWN:
             _, old = self._known.popitem(last=False)
-            self._known_ends -= len(old)
+            self._known_ends -= len(old.ends)
 
 
 def _look(key: Key, batch: Buffer, topic: str, ttl_ms: int, by_header: bool) -> Looked:
     header = parse_header(batch)
     if header.attributes & CONTROL:
-        return Looked(key, ())
+        return Looked(key)
     try:
-        return Looked(key, ends_of(bytes(batch_body(batch)), header, topic, ttl_ms, by_header=by_header))
+        ends = ends_of(bytes(batch_body(batch)), header, topic, ttl_ms, by_header=by_header)
     except BrokerError:
-        return Looked(key, ())
+        return Looked(key)
+    return Looked(key, ends, min(each.expires_ms for each in ends)) if ends else Looked(key)

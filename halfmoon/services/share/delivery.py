@@ -186,7 +186,7 @@ class ShareDelivery:
         part.is_loading = False
         found = loading.found
         if self.lifetimes is not None:
-            self.lifetimes.keep(found.looked)
+            self.lifetimes.keep(found.ends)
         if self.parts.is_at_work(part):
             found.slices = slices
             self._give_out(part, member, found, demand, options)

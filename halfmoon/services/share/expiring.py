@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.services.common.lifetimes import End, Looked
+from halfmoon.services.common.lifetimes import Looked
 from halfmoon.services.share.reading import Buffer, Found, Loading
 
 
@@ -14,7 +14,7 @@ class Lifetimes(Protocol):
     """Says which records have expired (services/expiry)."""
 
     def now_ms(self) -> int: ...
-    def known(self, partition: Partition, batch: Buffer) -> Sequence[End] | None:
+    def known(self, partition: Partition, batch: Buffer) -> Looked | None:
         """When the records of a batch expire; None where it takes long to find out."""
         ...
 
@@ -35,9 +35,8 @@ def with_ends(lifetimes: Lifetimes, partition: Partition, read: Found | Loading)
     if isinstance(read, Loading):
         return Loading(_looking(lifetimes, partition, read.found, read.load), read.found, read.size)
     known = [lifetimes.known(partition, piece) for piece in read.slices]
-    ends = [each for each in known if each is not None]
-    if len(ends) == len(known):
-        read.ends = ends
+    read.ends = [each for each in known if each is not None]
+    if len(read.ends) == len(known):
         return read
     slices = read.slices
     return Loading(_looking(lifetimes, partition, read, lambda: slices), read, read.size)
@@ -48,8 +47,7 @@ def _looking(
 ) -> Callable[[], Sequence[Buffer]]:
     def looking() -> Sequence[Buffer]:
         slices = load()
-        found.looked = [lifetimes.look(partition, piece)() for piece in slices]
-        found.ends = [looked.ends for looked in found.looked]
+        found.ends = [lifetimes.look(partition, piece)() for piece in slices]
         return slices
 
     return looking

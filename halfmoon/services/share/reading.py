@@ -13,7 +13,7 @@ from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.partition_reader import PartitionReader
 from halfmoon.core.records.batch_header import CONTROL, TRANSACTIONAL, parse_header
 from halfmoon.core.transactions.aborted import NONE_ABORTED, AbortedBatches
-from halfmoon.services.common.lifetimes import End, Looked
+from halfmoon.services.common.lifetimes import Looked
 from halfmoon.services.share.share_partition import Acquired, Extent
 
 _ATTRIBUTES_AT = 22
@@ -26,7 +26,7 @@ class Found:
     """What was read: whole batches, the offset from which on they were looked for, and which of them were aborted. And
     what of it is given out."""
 
-    __slots__ = ("aborted", "acquired", "batches", "ends", "first", "looked", "slices")
+    __slots__ = ("aborted", "acquired", "batches", "ends", "first", "slices")
 
     def __init__(
         self, first: int, batches: list[Extent], aborted: AbortedBatches, slices: Sequence[Buffer] = ()
@@ -36,10 +36,8 @@ class Found:
         self.aborted = aborted
         self.slices = slices
         self.acquired: list[Acquired] = []
-        self.ends: Sequence[Sequence[End]] = ()
+        self.ends: Sequence[Looked] = ()
         """When the records of each batch expire, where that was looked at."""
-        self.looked: Sequence[Looked] = ()
-        """What a thread has found out of that."""
 
     @property
     def size(self) -> int:
@@ -64,8 +62,8 @@ class Found:
         """Offsets of records that have expired, ascending, and the topic that says what becomes of them. Records side
         by side are one extent."""
         topic, first, end = "", -1, -1
-        for batch, ends in zip(self.batches, self.ends, strict=False):
-            for each in ends:
+        for batch, looked in zip(self.batches, self.ends, strict=False):
+            for each in looked.ends if looked.first_ms <= now_ms else ():
                 offset = batch.first + each.offset_delta
                 if each.expires_ms > now_ms or offset >= batch.end:
                     continue
