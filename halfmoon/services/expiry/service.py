@@ -118,7 +118,7 @@ class Expiry:
         if found is not None:
             self._known.move_to_end(key)
             return found
-        plain, size = is_plain(batch), len(batch)
+        plain, size = is_plain(memoryview(batch)), len(batch)
         if plain and ttl_ms < 0 and not SEARCH.finds(batch):
             return _NOTHING
         if size >= LARGE_BYTES or (size >= THREAD_BYTES and not plain):
