@@ -222,6 +222,21 @@ def test_a_message_that_is_sent_back_keeps_its_time() -> None:
     assert client.read("%RETRY%readers", consumerGroup=GROUP) == []
 
 
+def test_the_ttl_of_a_half_message_begins_with_its_commit() -> None:
+    rig = rig_with()
+    client = rig.client()
+    client.produce("orders", b"half", TRAN_MSG="true", PGROUP="shop", UNIQ_KEY="1", **{TTL: "100"})
+    rig.clock.now_ms += 1_000
+    client.send(
+        37, oneway=True, producerGroup="shop", tranStateTableOffset=0, commitLogOffset=0, commitOrRollback=8,
+        fromTransactionCheck=False, msgId="1", transactionId="1", topic="orders",
+    )  # fmt: skip
+    rig.clock.now_ms += 99
+    assert bodies(rig) == [b"half"]
+    rig.clock.now_ms += 1
+    assert bodies(rig) == []
+
+
 def test_a_group_goes_on_where_a_topic_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = rig_with(halfmoon_ttl_action="dead-letter")
     send(rig, 100, None)
