@@ -1,4 +1,4 @@
-"""docs/delays.md and docs/views.md: their commands and programs do what they say."""
+"""docs/delays.md, docs/views.md and docs/ttl.md: their commands and programs do what they say."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def broker() -> Iterator[halfmoon.testing.Broker]:
         yield running
 
 
-@pytest.mark.parametrize(("page", "last_line"), [("delays", "remind me"), ("views", "order 7")])
+@pytest.mark.parametrize(("page", "last_line"), [("delays", "remind me"), ("views", "order 7"), ("ttl", "123456")])
 def test_the_commands(page: str, last_line: str, broker: halfmoon.testing.Broker, tmp_path: Path) -> None:
     (commands,) = blocks(page, "run")
     script = tmp_path / "halfmoon"

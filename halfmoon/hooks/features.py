@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from halfmoon.core.append_types import Produced, TransactionalProducer
     from halfmoon.core.catalog.section import CatalogSection
     from halfmoon.core.catalog.topics import Partition, Topic
+    from halfmoon.core.records.record_codec import Record
     from halfmoon.core.relay import Mover
     from halfmoon.core.storage.frame_reading import WholeFrame
     from halfmoon.core.storage.storage import Read
@@ -191,6 +192,32 @@ class RelayTasks(Protocol):
     def wake_at(self, key: Hashable, mono_ms: int) -> None: ...
 
 
+class Lifetimes(Protocol):
+    """Which records have expired (docs/ttl.md). A plain Fetch returns them; a feature that hands out messages one by
+    one passes over them."""
+
+    def over(self, topic: Topic, body: bytes) -> Callable[[Record], bool] | None:
+        """Of a batch of the topic, whose records (decompressed) are `body`: a function that says whether a record has
+        expired by now. None where none of them can."""
+        ...
+
+    def now_ms(self) -> int:
+        """Unix ms."""
+        ...
+
+    def ttl_ms(self, topic: Topic) -> int:
+        """Of all messages of a topic; −1: none."""
+        ...
+
+    def dead_letters(self, topic: str) -> bool:
+        """Whether expired messages of the topic of this name are dead-lettered."""
+        ...
+
+    def count(self, where: str, messages: int, *, dead_lettered: bool = False) -> None:
+        """For the metrics: so many have been passed over."""
+        ...
+
+
 class NodeClock(Protocol):
     def wall_ms(self) -> int:
         """Unix ms."""
@@ -215,3 +242,5 @@ class FeatureContext(Struct, frozen=True):
     keys: KeyLookup
     frames: Callable[[], FrameReading]
     state: State
+    lifetimes: Lifetimes | None = None
+    """None while `services.expiry` is off."""

@@ -25,6 +25,8 @@ from halfmoon.plugin import dead_letter_topic, retry_topic
 
 TIMES = "RECONSUME_TIME"
 OF = "RETRY_OF"
+TIMESTAMP = "RETRY_TIMESTAMP"
+"""From which the record's TTL counts, if it has one."""
 ORIGINAL_TOPIC = "RETRY_TOPIC"
 MOST_DIGITS = 9
 
@@ -73,8 +75,11 @@ class Nack(Helper):
 
     def _back(self, record: Consumed, more: Iterable[Header]) -> Any:
         place = f"{record.topic}/{record.partition}/{record.offset}"
-        headers = [header for header in record.headers if header[0] != OF]
-        headers += [(OF, place.encode()), *more]
+        headers = [header for header in record.headers if header[0] not in (OF, TIMESTAMP)]
+        headers.append((OF, place.encode()))
+        if record.timestamp_ms >= 0:
+            headers.append((TIMESTAMP, b"%d" % record.timestamp_ms))
+        headers += more
         what = f"the negative acknowledgement of {place}"
         return self._send(what, self.topic, record.value, record.key, headers, None)
 

@@ -32,6 +32,7 @@ from halfmoon.hooks.features import (
     Durability,
     FrameReading,
     KeyLookup,
+    Lifetimes,
     LogReader,
     LogWriter,
     NackedMessages,
@@ -52,11 +53,13 @@ from halfmoon.services.common.gathering import (
     Outgoing,
     TimestampsTooFarApartError,
 )
+from halfmoon.services.common.lifetimes import FOREVER, expires_ms, milliseconds
 from halfmoon.services.waiting.cancels import records_with
 
 __all__ = [
     "CODEC_MASK",
     "CONTROL",
+    "FOREVER",
     "FROM_END",
     "HEADER_BYTES",
     "MERGE_BYTES",
@@ -78,6 +81,7 @@ __all__ = [
     "Gathered",
     "GivenUp",
     "KeyLookup",
+    "Lifetimes",
     "Load",
     "LogReader",
     "LogWriter",
@@ -103,7 +107,9 @@ __all__ = [
     "WholeFrame",
     "batch_body",
     "decode_origin",
+    "expires_ms",
     "matches",
+    "milliseconds",
     "parse_header",
     "records_with",
     "set_log_append_time",

@@ -23,11 +23,14 @@ from halfmoon.core.storage.local import LocalStorage
 from halfmoon.core.storage.storage import MakeStorage
 from halfmoon.plugins.store.delay.state import CancelsState
 from halfmoon.plugins.store.retry.state import NackedState
+from halfmoon.schema.lifetimes import EXPIRES, TTL
 from halfmoon.server.common import Common, CommonSections
 from halfmoon.services.audit.topic import AuditTopic
 from halfmoon.services.cleaner.service import Cleaner
 from halfmoon.services.common.keys import finds_keys
 from halfmoon.services.common.services import Services
+from halfmoon.services.expiry import checking
+from halfmoon.services.expiry.service import Expiry
 from halfmoon.services.groups.building import build_coordination
 from halfmoon.services.groups.consumer.settings import GroupOverrides
 from halfmoon.services.groups.journal import GroupJournal
@@ -54,6 +57,7 @@ from halfmoon.services.transactions.service import TransactionService
 from halfmoon.services.transactions.state import TransactionsState
 from halfmoon.services.waiting.service import WaitingService
 from halfmoon.services.waiting.state import AttemptsState
+from halfmoon.services.waiting.types import PutInterceptor
 
 _INTERNAL_TOPICS = {OFFSETS_TOPIC: "groups", TRANSACTIONS_TOPIC: "transactions"}
 """Kafka's internal topics, and the services whose state they show."""
@@ -162,6 +166,10 @@ class Node:
             logger,
         )  # fmt: skip
         self.shares = self._share_groups()
+        self.expiry = Expiry(catalog.by_name.get, clock)
+        if "expiry" not in off:
+            self.shares.delivery.lifetimes = self.expiry
+            self.waiting.ends_by(self.expiry)
         self.internal_topics = InternalTopics(
             state.internal_topics, state.groups, state.transactions, catalog, appender, relays, clock, logger
         )  # fmt: skip
@@ -180,6 +188,7 @@ class Node:
             "groups": (self.group_names, self.groups),
             "transactions": (self.transactions,),
             **dict(common.services()),
+            "expiry": (self.expiry,),
             "keyindex": (self.messages,),
             "share": (self.shares,),
         }
@@ -197,12 +206,19 @@ class Node:
             self.transactions.feature(),
             self.shares.feature(),
             self.waiting.feature(),
+            self.expiry.feature(),
             self.key_index.feature(),
             self.cleaner.feature(),
             self.internal_topics.feature(),
             self.scrubber.feature(),
             self.audit_topic.feature(),
         ]
+
+    def interceptors(self) -> Sequence[PutInterceptor]:
+        """Those of services, which inspect a produced batch before those of plugins."""
+        if "expiry" in self.off:
+            return ()
+        return (PutInterceptor("expiry", (TTL, EXPIRES), checking.check, in_slices=checking.check_in_slices),)
 
     def _group_overrides(self, group: str) -> GroupOverrides:
         rules = self.group_configs.of(group)

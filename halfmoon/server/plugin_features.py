@@ -82,6 +82,7 @@ def context_of(node: Node, plugin: PluginContext, filters: Mapping[str, FilterCo
     return FeatureContext(
         plugin, NodeTopics(kernel), kernel.appender, kernel.turn, kernel.partition_reader, kernel.relays, kernel.clock,
         filters, node.waiting, keys, kernel.partition_reader.frames, NodeState(node.state),
+        None if "expiry" in node.off else node.expiry,
     )  # fmt: skip
 
 

@@ -129,7 +129,7 @@ class Running:
             on_stop(cleaning.stop)
         watch = plugins.errors.watch
         node.waiting.use(
-            watch("halfmoon_commitlog", plugins.interceptors, "before_put"),
+            [*node.interceptors(), *watch("halfmoon_commitlog", plugins.interceptors, "before_put")],
             watch("halfmoon_relays", plugins.relays, "begin", "decide"),
         )
         node.groups.allocators = plugins.allocators

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from halfmoon.config.kept_configs import without_effect
 from halfmoon.config.topic_configs import OfFeature, TopicConfig, TopicConfigs
 from halfmoon.config.values import LONG_MAX, Kind, always, boolean, integer, one_of, ratio, stated
+from halfmoon.schema import lifetimes
 from halfmoon.schema.durability import DURABILITY, FAST, OBJECT, REPLICATION_FACTOR
 
 ROCKETMQ_BODY = "halfmoon.rocketmq.body"
@@ -96,12 +97,35 @@ _CLEANER = (
     ),
 )  # fmt: skip
 
+
+def _ttl(value: str) -> int:
+    """Raises ValueError. 0 means "never" to some brokers and "at once" to others."""
+    said = integer(-1, LONG_MAX)(value)
+    if said == 0:
+        raise ValueError("expected -1 or a number from 1 on")
+    return said
+
+
+_EXPIRY = (
+    TopicConfig(
+        lifetimes.TTL, Kind.LONG, always(-1), _ttl,
+        "Time to live of messages, in ms since their timestamps; -1: unlimited. The header of this name shortens it.",
+        lifetimes.TTL,
+    ),
+    TopicConfig(
+        lifetimes.ACTION, Kind.STRING, always(lifetimes.DROP), one_of(lifetimes.DROP, lifetimes.DEAD_LETTER),
+        "What groups do with an expired message: pass over it (drop), or dead-letter it.",
+        lifetimes.ACTION,
+    ),
+)  # fmt: skip
+
 OF_FEATURES: Mapping[str, Sequence[TopicConfig]] = {
     "cleaner": _CLEANER,
     "waiting": (_HEADERS,),
     "keyindex": (_KEY_INDEX,),
     "rocketmq": (_BODY, *_ATTRIBUTES),
     "cluster": (_DURABILITY, _REPLICATION),
+    "expiry": _EXPIRY,
 }
 """By the name of the feature."""
 OF_PLUGINS: Mapping[str, str] = {"view": "halfmoon.view."}

@@ -56,7 +56,7 @@ class BareNode(Node):
         relays: Sequence[Relay] = (),
     ) -> None:
         """What plugins hand over, and the plugins that are features; between `open` and `start`."""
-        self.waiting.use(interceptors, relays)
+        self.waiting.use([*self.interceptors(), *interceptors], relays)
         features = []
         if self.off.isdisjoint(("delay", *NEEDS["plugins.delay"])):
             self.cancelling = Cancelling(context_of(self, PluginContext("delay"), languages))

@@ -113,7 +113,8 @@ def test_overrides_stand_before_what_the_node_says():
 
 CLEANUP = (True, False, 0.5, 0, LONG_MAX, 86_400_000)
 """What compaction makes of a topic that says nothing."""
-FEATURES = {"halfmoon.rocketmq.body": "plain"}
+NO_TTL = {"halfmoon.ttl.ms": "-1", "halfmoon.ttl.action": "drop"}
+FEATURES = {"halfmoon.rocketmq.body": "plain", **NO_TTL}
 """What features make of one."""
 
 
@@ -168,7 +169,7 @@ def test_rules_of_a_topic():
         10,
         False,
         True,
-        {"halfmoon.rocketmq.body": "verbatim"},
+        {"halfmoon.rocketmq.body": "verbatim", **NO_TTL},
         True,
         2,
         11,

@@ -56,6 +56,7 @@ APIS = {
         "DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs", "ListConfigResources",
         "GetTelemetrySubscriptions", "PushTelemetry",
     },
+    "expiry": set(),
     "groups": {
         "OffsetCommit", "OffsetFetch", "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup", "DescribeGroups",
         "ListGroups", "DeleteGroups", "OffsetDelete", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe",
@@ -77,6 +78,7 @@ APIS = {
 """By service, what is not there without it."""
 METRICS = {
     "cleaner": "halfmoon_cleaner_",
+    "expiry": "halfmoon_expired",
     "groups": ("halfmoon_group", "kafka_consumergroup"),
     "keyindex": "halfmoon_key_index_",
     "quotas": "halfmoon_throttle",
@@ -87,6 +89,7 @@ METRICS = {
 }  # fmt: skip
 CONFIGS = {
     "cleaner": {"log.cleaner.enable", "log.cleaner.min.cleanable.ratio", "min.cleanable.dirty.ratio"},
+    "expiry": {"halfmoon.ttl.ms", "halfmoon.ttl.action"},
     "groups": {"group.max.size", "offsets.retention.minutes", "group.consumer.session.timeout.ms"},
     "keyindex": {"halfmoon.key.index"},
     "quotas": {"quota.window.num"},

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import Final
 
 from halfmoon.adapters.rocketmq.answers import Answer, refusal
 from halfmoon.adapters.rocketmq.confirming import when_certain
+from halfmoon.adapters.rocketmq.expired import AT_ONCE, AT_ONCE_BYTES, ExpiredMessage, has_dead_letters, nack_expired
 from halfmoon.adapters.rocketmq.filters import Filter
 from halfmoon.adapters.rocketmq.registry import Call
 from halfmoon.adapters.rocketmq.windows import READ_BYTES, Key, OpenBatch, Window
@@ -22,6 +24,7 @@ from halfmoon.core.hold import Held
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.remoting.codes import Code
 from halfmoon.services.common.leaving_out import LeavingOut
+from halfmoon.services.expiry.service import Expiry
 
 log: Final = logging.getLogger("halfmoon.rocketmq")
 
@@ -42,11 +45,13 @@ class Pull:
     __slots__ = (
         "_call",
         "_deadline_ms",
+        "_dealt_with",
         "_group",
         "_held",
         "_key",
         "_most",
         "_next",
+        "_now_ms",
         "_offset",
         "_partition",
         "_tries",
@@ -73,6 +78,10 @@ class Pull:
         self._deadline_ms = call.core.clock.mono_ms() + suspend_ms if suspend_ms > 0 else 0
         self._held: Held | None = None
         self._tries = 0
+        self._dealt_with: set[int] = set()
+        """Offsets of expired messages whose dead letters are durable."""
+        self._now_ms = 0
+        """What has expired by then is passed over."""
 
     def run(self) -> Answer | None:
         """The answer, or None: it comes later."""
@@ -89,6 +98,8 @@ class Pull:
         partition = self._partition
         if self._call.core.catalog.by_queue_number.get(partition.queue_number) is not partition:
             return Answer(Code.TOPIC_NOT_EXIST, remark="the topic was deleted")
+        expiry = self._call.services.find(Expiry)
+        self._now_ms = 0 if expiry is None else expiry.now_ms()
         reset = self._call.node.take_reset(self._group, partition)
         if reset is not None:
             return self._answer(Code.PULL_OFFSET_MOVED, "OFFSET_RESET", reset)
@@ -103,6 +114,8 @@ class Pull:
                 return self._answer(Code.PULL_RETRY_IMMEDIATELY, NO_MATCH, self._next)
             window = self._window(self._next)
             if window is None:
+                return None
+            if window.ends and expiry is not None and self._dead_letter(window, expiry):
                 return None
             found = self._take(window)
             if found is not None:
@@ -163,10 +176,11 @@ class Pull:
     def _take(self, window: Window) -> Answer | None:
         """Messages of a window from where the pull is; None if there are none."""
         offsets, starts = window.offsets, window.starts
-        low = bisect_left(offsets, self._next)
-        if window.marked:
+        begin = low = bisect_left(offsets, self._next)
+        if window.marked or window.ends:
             low = self._first_delivered(window, low)
         if low == len(offsets):
+            self._count_expired(window, begin, low)
             return None
         high = min(low + self._most, len(offsets))
         most_bytes = self._call.node.settings.pull_bytes
@@ -177,7 +191,8 @@ class Pull:
             after = offsets[high - 1] + 1
         else:
             after = window.next
-        left_out = self._left_out(window, low, high) if window.marked else []
+        left_out = self._left_out(window, low, high) if window.marked or window.ends else []
+        self._count_expired(window, begin, high)
         self._call.node.pulled(high - low - len(left_out))
         data = memoryview(window.data)
         body = [
@@ -192,13 +207,55 @@ class Pull:
         return self._answer(Code.SUCCESS, FOUND, after, body)
 
     def _left_out(self, window: Window, low: int, high: int) -> list[int]:
-        """Which of these messages plugins leave out now."""
+        """Which of these messages plugins leave out now, or have expired; ascending."""
         leaving_out, topic = self._call.services.find(LeavingOut), self._partition.topic.name
-        return [
+        left_out = [
             at
             for at, record in window.marked
             if low <= at < high and leaving_out is not None and not leaving_out.delivers(topic, record)
         ]
+        expired = [each.row for each in window.ends if low <= each.row < high and each.expires_ms <= self._now_ms]
+        return sorted({*left_out, *expired}) if expired else left_out
+
+    def _count_expired(self, window: Window, low: int, high: int) -> None:
+        """Those of these messages that are passed over without a dead letter."""
+        expiry = self._call.services.find(Expiry)
+        if window.ends and expiry is not None:
+            rows = [each.row for each in window.ends if low <= each.row < high and each.expires_ms <= self._now_ms]
+            expiry.count("pull", sum(window.offsets[row] not in self._dealt_with for row in rows))
+
+    def _dead_letter(self, window: Window, expiry: Expiry) -> bool:
+        """Have some expired messages dead-lettered, and go on when that is durable. Whether there are any."""
+        if not has_dead_letters(self._call.node, self._group):
+            return False
+        messages: list[ExpiredMessage] = []
+        left = AT_ONCE_BYTES
+        for row, expires_ms, topic, record in window.ends:
+            offset = window.offsets[row]
+            if offset < self._next or expires_ms > self._now_ms or offset in self._dealt_with or record is None:
+                continue
+            if len(messages) == AT_ONCE or not expiry.dead_letters(topic):
+                continue
+            left -= record.end - record.start
+            if messages and left < 0:
+                break
+            messages.append(ExpiredMessage(offset, record, expires_ms))
+        if not messages:
+            return False
+        offsets = [each.offset for each in messages]
+        self._call.connection.works_out(1)
+        nack_expired(
+            self._call.node, self._group, self._partition, messages, lambda error: self._dead_lettered(offsets, error)
+        )
+        return True
+
+    def _dead_lettered(self, offsets: Sequence[int], error: BrokerError | None) -> None:
+        self._call.connection.works_out(-1)
+        if error is not None:
+            self._call.reply(refusal(error))
+            return
+        self._dealt_with.update(offsets)
+        self._go_on()
 
     def _first_delivered(self, window: Window, low: int) -> int:
         """The first message from `low` on that is not left out."""

@@ -24,9 +24,9 @@ from halfmoon.adapters.rocketmq.filters import Filter
 from halfmoon.adapters.rocketmq.names import HALF_TOPIC
 from halfmoon.adapters.rocketmq.to_messages import MessageWriter, Sheet
 from halfmoon.adapters.tcp.core import Core
-from halfmoon.core.catalog.topics import Partition
+from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.records import record_codec
-from halfmoon.core.records.batch_header import CODEC_MASK, BatchHeader, parse_header
+from halfmoon.core.records.batch_header import CODEC_MASK, TIMESTAMP_TYPE, BatchHeader, parse_header
 from halfmoon.core.records.batches import batch_body, is_plain
 from halfmoon.core.records.record_codec import Record
 from halfmoon.core.storage.frame import BEFORE_BYTES, before_payload
@@ -37,7 +37,9 @@ from halfmoon.remoting.message import physical_offset
 from halfmoon.schema import provenance
 from halfmoon.services.common.filtering import matches
 from halfmoon.services.common.leaving_out import LeavingOut
+from halfmoon.services.common.lifetimes import End
 from halfmoon.services.common.services import Services
+from halfmoon.services.expiry.service import Expiry
 
 log: Final = logging.getLogger("halfmoon.rocketmq")
 
@@ -61,7 +63,7 @@ KEPT_BYTES = 16 << 20
 class OpenBatch:
     """A batch, decompressed. `bounds`: where its records begin."""
 
-    __slots__ = ("body", "bounds", "end_offset", "header", "position", "prepared", "rows", "store_ms")
+    __slots__ = ("body", "bounds", "end_offset", "ends", "header", "position", "prepared", "rows", "store_ms")
 
     def __init__(
         self, position: int, header: BatchHeader, body: bytes, store_ms: int, prepared: Sequence[int] = ()
@@ -73,6 +75,8 @@ class OpenBatch:
         self.prepared = prepared
         """Of committed half messages: where each waited, as in message ids."""
         self.end_offset = header.base_offset + header.last_offset_delta + 1
+        self.ends: tuple[int, Sequence[End]] | None = None
+        """When records of a large one expire, and with which TTL of the topic that was worked out."""
         self.bounds: array[int] | None = None
         self.rows: dict[Filter, Sequence[int]] = {}
         """Which records a filter lets through."""
@@ -88,6 +92,12 @@ class OpenBatch:
         found = matches(self.body, self.header, wanted.matcher, on_error)
         return [index for part in found for index, _ in part]
 
+    def record_at(self, offset: int) -> Record:
+        """The record at a queue offset, which is there. Raises BrokerError(INVALID_RECORD)."""
+        row, header = self.row_for(offset), self.header
+        append_ms = header.max_timestamp if header.attributes & TIMESTAMP_TYPE else None
+        return record_codec.read_one(self.body, self.walk()[row], row, header.base_timestamp, append_ms)
+
     def row_for(self, offset: int) -> int:
         """The index of the first record at or after a queue offset. Raises BrokerError(INVALID_RECORD)."""
         delta = offset - self.header.base_offset
@@ -101,6 +111,16 @@ class OpenBatch:
         )
 
 
+class Expiring(NamedTuple):
+    """A message of a window that expires. `record`: where it may have to be dead-lettered then."""
+
+    row: int
+    expires_ms: int
+    topic: str
+    """Whose configuration says what becomes of it."""
+    record: Record | None
+
+
 class Window(NamedTuple):
     """Stored messages of the offsets [first, next) of a partition."""
 
@@ -112,6 +132,8 @@ class Window(NamedTuple):
     data: bytes
     marked: Sequence[tuple[int, Record]] = ()
     """Messages that plugins may leave out: which of the window's, and its record."""
+    ends: Sequence[Expiring] = ()
+    """Messages that expire, ascending."""
 
 
 Key = tuple["Partition", "Filter | None", MessageWriter]
@@ -175,17 +197,18 @@ class Windows:
             self._open.move_to_end(places[0][0])
             return [known]
         cold = read.cold
+        topic = partition.topic
         if cold is not None:
-            return lambda: self._opened(places, cold(), aborted)
+            return lambda: self._opened(places, cold(), aborted, topic)
         size = places[0][1]
         if size >= COMPRESSED_BYTES:
             plain = is_plain(memoryview(read.slices[0])[BEFORE_BYTES:])
             if not plain or size >= 4 * LARGE_BYTES:
-                return lambda: self._opened(places[:1], read.slices[:1], aborted)
-        return self._opened(places, read.slices, aborted)
+                return lambda: self._opened(places[:1], read.slices[:1], aborted, topic)
+        return self._opened(places, read.slices, aborted, topic)
 
     def _opened(
-        self, places: Sequence[Place], slices: Sequence[memoryview | bytes], aborted: AbortedBatches
+        self, places: Sequence[Place], slices: Sequence[memoryview | bytes], aborted: AbortedBatches, topic: Topic
     ) -> list[OpenBatch]:
         """Those that nobody is to see, markers of producers' transactions and aborted ones, have no body. May run in a
         thread."""
@@ -206,6 +229,7 @@ class Windows:
             if len(body) >= LARGE_BYTES:
                 try:
                     opened[-1].walk()
+                    self._ends_of(opened[-1], topic)
                 except BrokerError as error:
                     opened[-1].body = b""
                     self._log_unreadable(header, error)
@@ -255,7 +279,39 @@ class Windows:
         for size in sheet.sizes:
             total += size
             starts.append(total)
-        return Window(offset, after, sheet.offsets, starts, b"".join(sheet.parts), marked)
+        ends = self._ends(partition.topic, sheet, batches)
+        return Window(offset, after, sheet.offsets, starts, b"".join(sheet.parts), marked, ends)
+
+    def _ends(self, topic: Topic, sheet: Sheet, batches: Sequence[OpenBatch]) -> list[Expiring]:
+        expiry = self._services.find(Expiry)
+        found: list[Expiring] = []
+        if expiry is None:
+            return found
+        rows: dict[int, int] = {}
+        for batch in batches:
+            try:
+                ends = self._ends_of(batch, topic)
+            except BrokerError:  # it is unreadable, and none of it is in the sheet
+                continue
+            if ends and not rows:
+                rows = {offset: row for row, offset in enumerate(sheet.offsets)}
+            for each in ends:
+                offset = batch.header.base_offset + each.offset_delta
+                row = rows.get(offset)
+                if row is not None:
+                    record = batch.record_at(offset) if expiry.dead_letters(each.topic) else None
+                    found.append(Expiring(row, each.expires_ms, each.topic, record))
+        return found
+
+    def _ends_of(self, batch: OpenBatch, topic: Topic) -> Sequence[End]:
+        """Raises BrokerError(INVALID_RECORD)."""
+        expiry = self._services.find(Expiry)
+        if expiry is None or not batch.body:
+            return ()
+        ttl_ms = expiry.ttl_ms(topic)
+        if batch.ends is None or batch.ends[0] != ttl_ms:
+            batch.ends = ttl_ms, expiry.ends(topic, batch.body, batch.header)
+        return batch.ends[1]
 
     def _marked(self, leaving_out: LeavingOut, sheet: Sheet, batches: Sequence[OpenBatch]) -> list[tuple[int, Record]]:
         rows = {offset: row for row, offset in enumerate(sheet.offsets)}

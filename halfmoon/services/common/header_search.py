@@ -20,6 +20,7 @@ SHORTEST_PREFIX: Final = 6
 """Names that share so many bytes are searched for by these."""
 
 _find: Final = stringzilla.find
+_count: Final = stringzilla.count
 
 
 class HeaderSearch:
@@ -34,6 +35,10 @@ class HeaderSearch:
             if _find(body, needle) >= 0:
                 return True
         return False
+
+    def count(self, body: Buffer) -> int:
+        """How often these bytes have what is searched for."""
+        return sum(int(_count(body, needle)) for needle in self._needles)
 
     def records(self, body: bytes, bounds: array[int]) -> list[int]:
         """Indexes of the records that may have one, ascending; record i is body[bounds[i]:bounds[i + 1]]. They may be a

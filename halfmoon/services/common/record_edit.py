@@ -6,7 +6,7 @@ None of this is on the path of a batch without feature headers.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Collection, Sequence, Set
 from typing import TYPE_CHECKING
 
 from halfmoon.core.records import record_codec
@@ -198,16 +198,20 @@ def _corrected(
     return header._replace(last_offset_delta=last_offset_delta, max_timestamp=newest)
 
 
-def without_headers(batch: Buffer, search: HeaderSearch, prefix: str) -> bytes:
-    """The batch without headers whose names begin so. Raises BrokerError as `batches.iter_records`."""
-    return finish(without_headers_in_slices(batch, search, prefix))
+def without_headers(batch: Buffer, search: HeaderSearch, prefix: str, but: Collection[str] = frozenset()) -> bytes:
+    """The batch without headers whose names begin so, except for some. Raises BrokerError as `batches.iter_records`."""
+    return finish(without_headers_in_slices(batch, search, prefix, but))
 
 
-def without_headers_in_slices(batch: Buffer, search: HeaderSearch, prefix: str) -> Slices[bytes]:
+def without_headers_in_slices(
+    batch: Buffer, search: HeaderSearch, prefix: str, but: Collection[str] = frozenset()
+) -> Slices[bytes]:
     """As `without_headers`, with pauses."""
 
     def change(_: int, record: Record) -> Record:
-        headers: Headers = tuple(header for header in record.headers if not header[0].startswith(prefix))
+        headers: Headers = tuple(
+            header for header in record.headers if not header[0].startswith(prefix) or header[0] in but
+        )
         return record if len(headers) == len(record.headers) else record._replace(headers=headers)
 
     made = yield from rewrite_in_slices(batch, search, change)

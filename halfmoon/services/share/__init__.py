@@ -7,8 +7,9 @@ delivery_state   runs of offsets in equal states
 share_partition  who has which record: a pure state machine without a clock
 parts            the share partitions at work
 reading          finds batches
+expiring         looks up when their records expire
 delivery         gives records out and takes acknowledgements, on the log
-dead_letters     writes the dead letters of what is rejected or exhausted
+dead_letters     writes the dead letters of what is rejected, exhausted or expired
 sessions         the share sessions of connections
 membership       who belongs to a group and reads which partitions
 options          what a group may configure

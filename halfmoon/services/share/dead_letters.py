@@ -1,10 +1,10 @@
-"""Dead letters of share groups: what was rejected, or given out too often, is written to the group's dead-letter topic
-once (KIP-1191).
+"""Dead letters of share groups: what was rejected, or given out too often, or has expired, is written to the group's
+dead-letter topic once (KIP-1191).
 
-A record whose dead letter is pending stays in its share partition as *rejected* or *exhausted*, which is in the log
-with the acknowledgement that said so. A relay task (core/relay.py) reads it and appends the dead letter, with
-provenance of what it was made from in the same frame (form 6), which finishes the record. So what is pending is a
-function of the log, and a crash anywhere neither makes a second dead letter nor loses one.
+A record whose dead letter is pending stays in its share partition as *rejected*, *exhausted* or *expired*, which is in
+the log, with the acknowledgement that said so if there was one. A relay task (core/relay.py) reads it and appends the
+dead letter, with provenance of what it was made from in the same frame (form 6), which finishes the record. So what is
+pending is a function of the log, and a crash anywhere neither makes a second dead letter nor loses one.
 
 A dead letter has key, value, timestamp and headers of its record, and says where it comes from twice: by the headers of
 KIP-1191 (`ShareGroupDLQRecordHelper`), and by those of all other dead letters here (plugins/store/retry), so that
@@ -26,10 +26,11 @@ from halfmoon.core.records.record_codec import Headers, Record
 from halfmoon.core.relay import Load, Relays
 from halfmoon.core.topic_administration import TopicAdministration
 from halfmoon.errors import BrokerError, Fault, HalfmoonError
+from halfmoon.schema.lifetimes import EXPIRED as TTL_OVER
 from halfmoon.schema.provenance import GivenUp, SourceRun
 from halfmoon.services.common.group_events import tell
 from halfmoon.services.share.delivery import ShareDelivery
-from halfmoon.services.share.delivery_state import EXHAUSTED, Run
+from halfmoon.services.share.delivery_state import EXHAUSTED, EXPIRED, REJECTED, Run
 from halfmoon.services.share.parts import Part, Place
 from halfmoon.services.share.share_partition import Extent
 
@@ -39,8 +40,12 @@ AT_ONCE_BYTES = 1 << 20
 """… made of so many bytes of the log, and of so many once these are decompressed. One record may be larger."""
 
 PREFIX = "__dlq.errors."
-MESSAGES = {False: "Offset rejected by client.", True: "Offset delivery count exceeded the threshold."}
-"""What KIP-1191's header `message` says, by whether the record was exhausted."""
+MESSAGES = {
+    REJECTED: "Offset rejected by client.",
+    EXHAUSTED: "Offset delivery count exceeded the threshold.",
+    EXPIRED: "Offset expired.",
+}
+"""What KIP-1191's header `message` says, by the record's state; the last is ours."""
 TIMES, TOPIC, ORIGIN, REASON = "RECONSUME_TIME", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "halfmoon.reason"
 
 MAY_PASS = (Fault.KAFKA_STORAGE_ERROR, Fault.INVALID_PARTITIONS, Fault.NOT_LEADER_OR_FOLLOWER)
@@ -229,18 +234,20 @@ def _size(record: Record) -> int:
 def dead_letter(group: str, partition: Partition, offset: int, record: Record, run: Run, *, copy: bool) -> Row:
     """The dead letter of a record; without `copy` only what KIP-1191 puts in it then: where it stands."""
     topic = partition.topic.name
-    exhausted = run.state == EXHAUSTED
     said = {
         "topic": topic,
         "partition": str(partition.index),
         "offset": str(offset),
         "group": group,
         "delivery.count": str(run.deliveries),
-        "message": MESSAGES[exhausted],
+        "message": MESSAGES[run.state],
     }
-    reason = (
-        f"given out {run.deliveries} times" if exhausted else f"rejected when given out for the {run.deliveries}. time"
-    )
+    if run.state == EXPIRED:
+        reason = f"{TTL_OVER} (given out {run.deliveries} times)"
+    elif run.state == EXHAUSTED:
+        reason = f"given out {run.deliveries} times"
+    else:
+        reason = f"rejected when given out for the {run.deliveries}. time"
     headers: list[tuple[str, bytes | None]] = []
     if copy:
         headers += [

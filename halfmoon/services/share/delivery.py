@@ -29,9 +29,10 @@ from halfmoon.errors import BrokerError
 from halfmoon.schema import control
 from halfmoon.services.common.group_events import GroupEvents, tell
 from halfmoon.services.share.delivery_state import AVAILABLE, DEAD_LETTER_PENDING, FINISHED, Mark, Saved
+from halfmoon.services.share.expiring import Lifetimes, with_ends
 from halfmoon.services.share.options import Options, ShareOptions
 from halfmoon.services.share.parts import Part, Parts, Place
-from halfmoon.services.share.reading import Found, Loading, Lost, Reading
+from halfmoon.services.share.reading import Buffer, Found, Loading, Lost, Reading
 from halfmoon.services.share.share_partition import Demand, Extent, Stretch, accepted
 
 LOOKS: Final = 20
@@ -78,6 +79,8 @@ class ShareDelivery:
         self.options = options
         self._logger = logger
         self.dead_letters: DeadLetterQueue | None = None
+        self.lifetimes: Lifetimes | None = None
+        """None where nothing expires."""
         self.events = GroupEvents()
         """To be set before the first request."""
 
@@ -138,6 +141,8 @@ class ShareDelivery:
             found = self._reading.read(
                 part.place.partition, first, end, limit, max_bytes, committed=committed, load_bytes=load_bytes
             )
+            if not isinstance(found, Extent) and self.lifetimes is not None:
+                found = with_ends(self.lifetimes, part.place.partition, found)
             if isinstance(found, Loading):
                 part.is_loading = True
                 return found
@@ -175,11 +180,13 @@ class ShareDelivery:
         return self._wanted(part, 1, options) is not None
 
     def loaded(
-        self, part: Part, member: str, loading: Loading, slices: Sequence[memoryview], demand: Demand, options: Options
+        self, part: Part, member: str, loading: Loading, slices: Sequence[Buffer], demand: Demand, options: Options
     ) -> Found:
         """The reading that `fetch` has asked for is done."""
         part.is_loading = False
         found = loading.found
+        if self.lifetimes is not None:
+            self.lifetimes.keep(found.ends)
         if self.parts.is_at_work(part):
             found.slices = slices
             self._give_out(part, member, found, demand, options)
@@ -194,10 +201,27 @@ class ShareDelivery:
 
     def _give_out(self, part: Part, member: str, found: Found, demand: Demand, options: Options) -> Found:
         part.pass_over(list(found.for_nobody()))
+        if self.lifetimes is not None:
+            self._pass_over_expired(self.lifetimes, part, found, options)
         found.acquired = part.acquire(member, found.batches, demand, options.terms, self._clock.mono_ms())
         if part.next_deadline_ms is not None:
             self._watch(part)
         return found.cut()
+
+    def _pass_over_expired(self, lifetimes: Lifetimes, part: Part, found: Found, options: Options) -> None:
+        """Records whose TTL is over are given to nobody. That a dead letter is pending is written down at once; what is
+        dropped is found out again after a restart."""
+        expired: dict[bool, list[Extent]] = {}
+        for topic, extent in found.expired(lifetimes.now_ms()):
+            dead_letter = options.terms.dead_letters and lifetimes.dead_letters(topic)
+            expired.setdefault(dead_letter, []).append(extent)
+        for dead_letter, extents in expired.items():
+            count, changed = part.outlived(extents, dead_letter=dead_letter)
+            lifetimes.count("share", count, dead_lettered=dead_letter)
+            if changed:
+                self._put_down(part, changed)
+                if self.dead_letters is not None:
+                    self.dead_letters.pending(part)
 
     def _wake(self, part: Part) -> None:
         """Wake who waits for the share partition, one after the other, as long as there is something for the next."""
@@ -279,13 +303,17 @@ class ShareDelivery:
         if not changed and not part.is_unwritten:
             self._watch(part)
             return
+        self._put_down(part, changed)
+        self._settled(part, changed)
+
+    def _put_down(self, part: Part, changed: list[Saved]) -> None:
         try:
             self._append(part, changed)
         except BrokerError as error:
             if not part.is_unwritten:
                 self._logger.error("event=share_state_not_written group=%s partition=%r error=%s", *part.place, error)
             part.is_unwritten = True
-        self._settled(part, changed)
+            self._watch(part)
 
     def release(self, group: str, member: str) -> None:
         """The member is gone: what it holds is available again."""

@@ -30,9 +30,11 @@ REJECTED = 3
 """Its dead letter is pending (KIP-1191: ARCHIVING), since a consumer has rejected the record."""
 EXHAUSTED = 4
 """Its dead letter is pending, since the record was given out as often as the group allows."""
+EXPIRED = 5
+"""Its dead letter is pending, since the record's TTL was over before somebody had it."""
 
-DEAD_LETTER_PENDING = frozenset((REJECTED, EXHAUSTED))
-STATE_NAMES = ("available", "acquired", "finished", "rejected", "exhausted")
+DEAD_LETTER_PENDING = frozenset((REJECTED, EXHAUSTED, EXPIRED))
+STATE_NAMES = ("available", "acquired", "finished", "rejected", "exhausted", "expired")
 
 
 class Run(NamedTuple):

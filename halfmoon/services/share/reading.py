@@ -13,6 +13,7 @@ from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.partition_reader import PartitionReader
 from halfmoon.core.records.batch_header import CONTROL, TRANSACTIONAL, parse_header
 from halfmoon.core.transactions.aborted import NONE_ABORTED, AbortedBatches
+from halfmoon.services.common.lifetimes import Looked
 from halfmoon.services.share.share_partition import Acquired, Extent
 
 _ATTRIBUTES_AT = 22
@@ -25,7 +26,7 @@ class Found:
     """What was read: whole batches, the offset from which on they were looked for, and which of them were aborted. And
     what of it is given out."""
 
-    __slots__ = ("aborted", "acquired", "batches", "first", "slices")
+    __slots__ = ("aborted", "acquired", "batches", "ends", "first", "slices")
 
     def __init__(
         self, first: int, batches: list[Extent], aborted: AbortedBatches, slices: Sequence[Buffer] = ()
@@ -35,6 +36,8 @@ class Found:
         self.aborted = aborted
         self.slices = slices
         self.acquired: list[Acquired] = []
+        self.ends: Sequence[Looked] = ()
+        """When the records of each batch expire, where that was looked at."""
 
     @property
     def size(self) -> int:
@@ -55,6 +58,23 @@ class Found:
             if piece[_ATTRIBUTES_AT] & (CONTROL | TRANSACTIONAL) and self.aborted.hide(parse_header(piece)):
                 yield batch
 
+    def expired(self, now_ms: int) -> Iterator[tuple[str, Extent]]:
+        """Offsets of records that have expired, ascending, and the topic that says what becomes of them. Records side
+        by side are one extent."""
+        topic, first, end = "", -1, -1
+        for batch, looked in zip(self.batches, self.ends, strict=False):
+            for each in looked.ends if looked.first_ms <= now_ms else ():
+                offset = batch.first + each.offset_delta
+                if each.expires_ms > now_ms or offset >= batch.end:
+                    continue
+                if offset != end or each.topic != topic:
+                    if end > first:
+                        yield topic, Extent(first, end)
+                    topic, first = each.topic, offset
+                end = offset + 1
+        if end > first:
+            yield topic, Extent(first, end)
+
     def cut(self) -> Found:
         """Leave only batches that hold something that was acquired."""
         slices, batches, at = [], [], 0
@@ -74,7 +94,7 @@ class Found:
 class Loading(NamedTuple):
     """`load` is to be run in a thread; it returns the slices of `found`, which are `size` bytes."""
 
-    load: Callable[[], Sequence[memoryview]]
+    load: Callable[[], Sequence[Buffer]]
     found: Found
     size: int
 

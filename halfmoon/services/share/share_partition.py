@@ -2,7 +2,7 @@
 
     available → acquired → finished                 (accepted, rejected, given out too often, or no record: a gap)
         ↑          │     → rejected, exhausted      (where a dead letter is to be written; finished after that)
-        └──────────┘
+        └──────────┘       available → expired      (the same, where nobody had it before its TTL was over)
      released, lock timed out
 
 `acquire` gives records out under a lock for some time and counts it; `acknowledge` says what became of them;
@@ -35,12 +35,14 @@ from halfmoon.services.share.delivery_state import (
     AVAILABLE,
     DEAD_LETTER_PENDING,
     EXHAUSTED,
+    EXPIRED,
     FINISHED,
     REJECTED,
     DeliveryState,
     Mark,
     Run,
     Saved,
+    Settle,
 )
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
@@ -192,11 +194,29 @@ class SharePartition(DeliveryState):
         """There is nothing in these, which ascend, that anyone is to get: control records, what was aborted, holes."""
         self._finish_those(extents, (AVAILABLE,))
 
+    def outlived(self, extents: Sequence[Extent], *, dead_letter: bool) -> tuple[int, list[Saved]]:
+        """The TTL of these, which ascend, is over. Of those that nobody has: how many there are, and what is to be
+        written down where their dead letters are pending now."""
+        changed: list[Saved] = []
+
+        def settle(run: Run, _: int) -> Run:
+            if run.state != AVAILABLE:
+                return run
+            settled = Run(*run[:2], EXPIRED, run.deliveries) if dead_letter else Run(*run[:2], FINISHED)
+            changed.append(settled[:4])
+            return settled
+
+        self._change_those(extents, settle)
+        return sum(end - first for first, end, _, _ in changed), self._written(changed) if dead_letter else []
+
     def _finish_those(self, extents: Iterable[Extent], states: Collection[int]) -> None:
+        self._change_those(extents, lambda run, _: Run(*run[:2], FINISHED) if run.state in states else run)
+
+    def _change_those(self, extents: Iterable[Extent], how: Settle) -> None:
         stretches = [(max(first, self.start), end, 0) for first, end in extents if end > self.start]
         if stretches:
             self.reach(stretches[-1][1])
-            self.change(stretches, lambda run, _: Run(*run[:2], FINISHED) if run.state in states else run)
+            self.change(stretches, how)
             self.finish()
 
     # -- taking back ---------------------------------------------------------------------------------------------------
@@ -282,11 +302,9 @@ class SharePartition(DeliveryState):
 
     def first_pending_dead_letter(self) -> Run | None:
         """Of what a dead letter is to be written next."""
-        return (
-            next((run for run in self.runs if run.state in DEAD_LETTER_PENDING), None)
-            if self.dead_letters_pending
-            else None
-        )
+        if not self.dead_letters_pending:
+            return None
+        return next((run for run in self.runs if run.state in DEAD_LETTER_PENDING), None)
 
     def dead_letters_written(self, extents: Sequence[Extent]) -> None:
         """The dead letters of these, which ascend, are written, or cannot be."""

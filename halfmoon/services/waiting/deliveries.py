@@ -24,6 +24,7 @@ from halfmoon.services.waiting.deciding import RETRY_MS, Deciding
 from halfmoon.services.waiting.delivering import Delivering
 from halfmoon.services.waiting.due_clock import DueClock
 from halfmoon.services.waiting.due_times import Due
+from halfmoon.services.waiting.expired import Expired
 from halfmoon.services.waiting.messages import WaitingMessages
 from halfmoon.services.waiting.queues import WaitingQueues
 
@@ -47,6 +48,7 @@ class Deliveries:
         catalog: Catalog,
         clock: DueClock,
         cancels: Cancels,
+        expired: Expired,
     ) -> None:
         self._relays = relays
         self._queues = queues
@@ -56,6 +58,7 @@ class Deliveries:
         self._catalog = catalog
         self._clock = clock
         self._cancels = cancels
+        self._expired = expired
         self._taken: dict[Due, None] = {}
         """Out of the wheel, and not completed yet."""
         self.is_gathering = False
@@ -209,6 +212,7 @@ class Deliveries:
         count = header.record_count
         if self._cancels.any_open:
             self._cancels.complete_among(out.target.topic, source, base, batch)
+        self._expired.complete_among(out.target, source, base, batch, due_upto_ms)
         own_times = header.attributes & OWN_TIMES
         all_due = not own_times or header.max_timestamp <= due_upto_ms
         whole = count == header.last_offset_delta + 1 == pending.count(base, base + count)

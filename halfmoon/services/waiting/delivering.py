@@ -23,7 +23,7 @@ from halfmoon.services.waiting.due_clock import DueClock
 from halfmoon.services.waiting.messages import SingleRecords, WaitingMessages, place_of, still_waiting, with_origin
 
 UNDELIVERABLE = "halfmoon.undeliverable"
-"""Dead letters that belong to no group: messages whose topic was gone when they were due."""
+"""Dead letters that belong to no group: messages whose topic was gone when they were due, or that had expired."""
 RELEASED = 50
 """Messages that are released between two pauses."""
 RELEASED_BYTES = 64 << 20

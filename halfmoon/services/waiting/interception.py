@@ -3,7 +3,7 @@
 Most batches carry none. So the first look is a search for the names of such headers in the batch's bytes, which knows
 nothing of records; compressed batches are decompressed for it. Only what it finds is read, by the interceptors that
 plugins gave, in their order (hook `halfmoon_commitlog`). In the end headers that only the broker sets are taken off:
-they come from programs that copy what they have read, and are no reason to refuse anything.
+they come from programs that copy what they have read, and are no reason to refuse anything. Those of a TTL stay.
 
 What goes elsewhere waits there, in an internal topic, until it is due. The pieces of one produced batch are one frame
 group in the log, all there or none. Of the records that stay, the offsets have holes where the others stood, as
@@ -25,6 +25,7 @@ from halfmoon.core.records.batch_header import TRANSACTIONAL, BatchHeader
 from halfmoon.core.records.batches import is_plain
 from halfmoon.core.steps import Slices, finish
 from halfmoon.errors import BrokerError, Fault, NotHereYetError, TakesLongError
+from halfmoon.schema.lifetimes import CARRIED
 from halfmoon.services.common.header_search import HeaderSearch
 from halfmoon.services.common.record_edit import without_headers, without_headers_in_slices
 from halfmoon.services.waiting.taken import Taken, body_of
@@ -68,6 +69,7 @@ class Interception:
         self.scheduled_topics = frozenset(name for each in interceptors for name in each.scheduled_topics)
         """Names of internal topics that nobody else makes."""
         self._own = HeaderSearch((), [OWN_PREFIX])
+        self._carried = HeaderSearch((), sorted(CARRIED))
         self._any = HeaderSearch([name for each in interceptors for name in each.header_names], [OWN_PREFIX])
 
     def concerns(self, partition: Partition, body: Buffer | None) -> bool:
@@ -86,8 +88,8 @@ class Interception:
                 if sender is not None and isinstance(given, Redirect) and given.nacked is not None:
                     finish(_check_consumed(put, given.nacked))
                 self._add(taken, interceptor, given)
-        if taken.kept is not None and self._own.finds(taken.body):
-            taken.keep(without_headers(taken.kept, self._own, OWN_PREFIX))
+        if taken.kept is not None and self._has_own(taken.body):
+            taken.keep(without_headers(taken.kept, self._own, OWN_PREFIX, CARRIED))
         return taken
 
     def _take_in_slices(
@@ -107,9 +109,13 @@ class Interception:
                 if sender is not None and isinstance(given, Redirect) and given.nacked is not None:
                     yield from _check_consumed(put, given.nacked)
                 self._add(taken, interceptor, given)
-        if taken.kept is not None and self._own.finds(taken.body):
-            taken.keep((yield from without_headers_in_slices(taken.kept, self._own, OWN_PREFIX)))
+        if taken.kept is not None and self._has_own(taken.body):
+            taken.keep((yield from without_headers_in_slices(taken.kept, self._own, OWN_PREFIX, CARRIED)))
         return taken
+
+    def _has_own(self, body: memoryview) -> bool:
+        """Whether headers may be there that are to be taken off."""
+        return self._own.finds(body) and self._own.count(body) > self._carried.count(body)
 
     def _add(self, taken: Taken, interceptor: PutInterceptor, given: memoryview | bytes | Redirect) -> None:
         try:

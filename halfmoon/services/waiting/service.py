@@ -22,6 +22,7 @@ from halfmoon.services.waiting.deciding import Deciding
 from halfmoon.services.waiting.deliveries import Deliveries
 from halfmoon.services.waiting.delivering import Delivering
 from halfmoon.services.waiting.due_clock import DueClock
+from halfmoon.services.waiting.expired import Expired, Lifetimes
 from halfmoon.services.waiting.interception import Interception
 from halfmoon.services.waiting.messages import WaitingMessages
 from halfmoon.services.waiting.queues import WaitingQueues
@@ -72,9 +73,11 @@ class WaitingService:
         self._deciding = Deciding(appender, administration, catalog, messages, self._delivering, logger)
         self._queues = queues = WaitingQueues(catalog, self._deciding, attempts, self._clock)
         self.cancels = Cancels(log, catalog, appender, cancels)
+        self._expired = Expired(appender, administration)
         self.deliveries = Deliveries(
-            relays, queues, messages, self._deciding, self._delivering, catalog, self._clock, self.cancels
-        )
+            relays, queues, messages, self._deciding, self._delivering, catalog, self._clock, self.cancels,
+            self._expired,
+        )  # fmt: skip
         self.reclaim = SegmentReclaim(
             log, catalog, appender, reader, relays, attempts, self.deliveries, self._deciding, queues, self.cancels
         )
@@ -93,6 +96,10 @@ class WaitingService:
         self._deciding.relays = self.cancels.relays = {relay.source: relay for relay in relays}
         self._queues.claimed = self._interception.scheduled_topics | self._deciding.relays.keys()
         self._queues.by_wall = frozenset(queue for each in interceptors for queue in each.clock_queues)
+
+    def ends_by(self, lifetimes: Lifetimes) -> None:
+        """Messages expire: those that have are not delivered."""
+        self._expired.lifetimes = lifetimes
 
     def watched_by(self, events: GroupEvents) -> None:
         """Who hears of what groups negatively acknowledge and give up."""

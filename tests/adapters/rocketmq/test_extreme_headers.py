@@ -24,6 +24,7 @@ from halfmoon.plugins.store.delay import delays as delay
 from halfmoon.plugins.store.retry import plugin as retry
 from halfmoon.plugins.store.transaction import half_messages as transaction
 from halfmoon.remoting.message import decode_stored
+from halfmoon.schema import lifetimes
 from halfmoon.services.keyindex import history
 
 END = "halfmoon.transactions"
@@ -33,6 +34,7 @@ NAMES = sorted(
         retry.TIMES, retry.LIMIT, retry.OF, retry.TOPIC, retry.ORIGIN, retry.REASON,
         transaction.HALF, transaction.GROUP, transaction.KEY, transaction.STATE, transaction.CHECK_TIMES,
         transaction.REAL_TOPIC, history.ORIGIN_HEADER, history.REASON_HEADER,
+        lifetimes.TTL, lifetimes.EXPIRES, lifetimes.CONSUMED_TIMESTAMP,
         *(value.decode() for module in (to_messages, to_records) for value in vars(module).values()
           if isinstance(value, bytes) and value.replace(b"_", b"").replace(b".", b"").replace(b"-", b"").isalpha()),
         "REAL_QID", "TAGS", "amount",

@@ -15,8 +15,9 @@ from halfmoon.core.catalog.topics import Topic
 from halfmoon.core.records.batches import build_batch
 from halfmoon.errors import BrokerError
 from halfmoon.schema.group_topics import retry_topic
+from halfmoon.schema.lifetimes import CONSUMED_TIMESTAMP
 
-REPLACED = frozenset(("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "RETRY_OF"))
+REPLACED = frozenset(("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "RETRY_OF", CONSUMED_TIMESTAMP))
 BORN_MS = "halfmoon.original-timestamp"
 
 
@@ -31,6 +32,7 @@ def handle(call: Call) -> None:
         headers = [header for header in record.headers if header[0] not in REPLACED]
         place = f"{partition.topic.name}/{partition.index}/{standing.offset}".encode()
         headers.append(("RETRY_OF", place))
+        headers.append((CONSUMED_TIMESTAMP, b"%d" % record.timestamp))
         if level:
             headers.append(("DELAY", b"%d" % level))
         if limit >= 0:

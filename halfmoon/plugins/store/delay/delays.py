@@ -23,6 +23,7 @@ from halfmoon.plugin import (
     format_duration,
     rewrite_in_slices,
 )
+from halfmoon.schema.lifetimes import CARRIED
 
 LEVEL: Final = "DELAY"
 SECONDS: Final = "TIMER_DELAY_SEC"
@@ -200,7 +201,9 @@ def _asked(index: int, headers: Mapping[str, bytes | None]) -> tuple[str, int] |
 def _delivered(record: Record, name: str, number: int) -> Headers:
     """The headers that it is delivered with."""
     kept = tuple(
-        header for header in record.headers if header[0] not in NAMES and not header[0].startswith("halfmoon.")
+        header
+        for header in record.headers
+        if header[0] not in NAMES and (not header[0].startswith("halfmoon.") or header[0] in CARRIED)
     )
     return (
         *kept,

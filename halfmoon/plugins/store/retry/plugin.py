@@ -56,7 +56,9 @@ from halfmoon.plugin.moving import NackedMessages, Topics
 from halfmoon.plugins.store.delay.delays import CANCEL, LEVEL
 from halfmoon.plugins.store.delay.delays import NAMES as DELAYS
 from halfmoon.plugins.store.retry import metrics
+from halfmoon.plugins.store.retry.expiring import Expiring
 from halfmoon.plugins.store.retry.state import NackedState
+from halfmoon.schema.lifetimes import CARRIED, CONSUMED_TIMESTAMP, EXPIRES, TTL
 
 api_version = 1
 
@@ -93,9 +95,12 @@ def halfmoon_config() -> ConfigSection:
 def halfmoon_features(ctx: FeatureContext) -> list[Feature]:
     """A consumer asks for its group's retry topic before anything was handed back, and librdkafka's consumers allow no
     creation by default: they would look again after five minutes."""
+    retries = _retries(ctx.plugin)
+    if ctx.lifetimes is not None:
+        retries.expiring = Expiring(ctx.lifetimes, ctx.topics)
     offered = NackedMessages(partial(_nacked, ctx.topics, ctx.state.section(NackedState)))
     provided = TopicPolicy(provides=lambda name: retrying_group(name) is not None)
-    read = partial(metrics.read, _retries(ctx.plugin))
+    read = partial(metrics.read, retries)
     return [Feature("retry", topics=provided, services=(offered,), families=metrics.FAMILIES, read_metrics=read)]
 
 
@@ -121,6 +126,8 @@ class Retries:
     def __init__(self, max_reconsume_times: int, was_nacked: Callable[[str, str, int, int], bool]) -> None:
         self._max = max_reconsume_times
         self._was_nacked = was_nacked
+        self.expiring: Expiring | None = None
+        """None where nothing expires."""
         self.retried = 0
         self.dead_lettered = 0
 
@@ -175,16 +182,22 @@ class Retries:
         kept = tuple(
             header
             for header in record.headers
-            if header[0] not in (TIMES, OF, CANCEL)  # what is handed back cancels nothing
-            and not header[0].startswith("halfmoon.")
+            if header[0] not in (TIMES, OF, CANCEL, CONSUMED_TIMESTAMP)  # what is handed back cancels nothing
+            and (header[0] == TTL or not header[0].startswith("halfmoon."))
         )
+        end_ms = None if self.expiring is None else self.expiring.end_ms(record, place)
+        expired = None
+        if end_ms is not None and self.expiring is not None:
+            expired = self.expiring.why_dead(end_ms, record, place)
+            kept = (*kept, (EXPIRES, b"%d" % end_ms))
         if place is not None:
             said = {TOPIC: place[0].encode(), ORIGIN: f"{place[0]}/{place[1]}/{place[2]}".encode()}
             kept = (*kept, *((name, content) for name, content in said.items() if name not in found))
-        if times >= limit or level < 0:
+        if expired is not None or times >= limit or level < 0:
             how = f"{times} times" if times >= limit else f"with {LEVEL}={level}"
-            reason = f"negatively acknowledged {how}"
-            return reason, (*(header for header in kept if header[0] not in DELAYS), (TIMES, b"%d" % times))
+            reason = expired or f"negatively acknowledged {how}"
+            left = (header for header in kept if header[0] not in DELAYS and header[0] not in CARRIED)
+            return reason, (*left, (TIMES, b"%d" % times))
         if any(_is_zero(found.get(name)) for name in DELAYS[1:]):
             # At once. The header must not stay, or the next time would be at once too.
             kept = tuple(header for header in kept if header[0] not in DELAYS)

@@ -36,6 +36,7 @@ from halfmoon.plugin import (
     uncompressed,
 )
 from halfmoon.plugins.store.delay.delays import NAMES as DELAYS
+from halfmoon.schema.lifetimes import CARRIED
 
 HALF: Final = "TRAN_MSG"
 GROUP: Final = "PGROUP"
@@ -261,7 +262,7 @@ class _Halves:
             raise BrokerError(Fault.INVALID_RECORD, f"a batch has at most {MOST_MESSAGES} half messages")
         kept: list[tuple[str, bytes | None]] = []
         for header in record.headers:
-            if header[0] not in _NOT_KEPT and not header[0].startswith("halfmoon."):
+            if header[0] not in _NOT_KEPT and (not header[0].startswith("halfmoon.") or header[0] in CARRIED):
                 kept.append(header)
         self._names[name] = None
         self.rows.append((record.key, record.value, record.timestamp, tuple(kept)))

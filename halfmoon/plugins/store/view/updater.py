@@ -28,6 +28,7 @@ from halfmoon.plugin.moving import (
     AbortedBatches,
     BatchHeader,
     Gathered,
+    Lifetimes,
     Load,
     LogReader,
     LogWriter,
@@ -72,6 +73,8 @@ class Tools(NamedTuple):
     writer: LogWriter
     clock: NodeClock
     logger: logging.Logger
+    lifetimes: Lifetimes | None = None
+    """None where nothing expires."""
 
 
 class ViewUpdater:
@@ -85,7 +88,7 @@ class ViewUpdater:
         message_filter: MessageFilter,
         counters: ViewCounters,
     ) -> None:
-        self._reader, self._writer, self._clock, self._logger = tools
+        self._reader, self._writer, self._clock, self._logger, self._lifetimes = tools
         self._view = view
         self.source = source
         self._filter = message_filter
@@ -96,6 +99,8 @@ class ViewUpdater:
         """What is located before it is in the view, or does not match."""
         self._from_offset = view.source_next
         """Where the batch that is being gathered begins."""
+        self._expired = 0
+        """Matches of the batch that is being inspected, whose TTL is over."""
         self.skipped_ms: int | None = None
         """When it last had to skip something (wall clock)."""
 
@@ -176,6 +181,7 @@ class ViewUpdater:
             yield from self._append(gathered)
             gathered.codec = header.attributes & CODEC_MASK
         mark = gathered.mark()
+        self._expired = 0
         try:
             body = yield from self._body(header, batch)
             try:
@@ -185,6 +191,7 @@ class ViewUpdater:
                 yield from self._append(gathered)
                 gathered.far_apart = True
                 mark = gathered.mark()
+                self._expired = 0
                 yield from self._gather(header, body, gathered)
         except BrokerError as error:
             if error.fault is Fault.KAFKA_STORAGE_ERROR:
@@ -200,6 +207,8 @@ class ViewUpdater:
             kept = gathered.count - mark.count
             self._counters.looked_at += header.record_count
             self._counters.matched += kept
+            if self._lifetimes is not None:
+                self._lifetimes.count("view", self._expired)
             if _is_whole(header, batch, kept):
                 gathered.back_to(mark)
                 yield from self._append(gathered)
@@ -219,10 +228,16 @@ class ViewUpdater:
 
     def _gather(self, header: BatchHeader, body: bytes, gathered: Gathered) -> Generator[Load | None, Any, None]:
         first = self.next_offset - header.base_offset
+        lifetimes = self._lifetimes
+        is_over = None if lifetimes is None else lifetimes.over(self.source.topic, body)
         for part in matches(body, header, self._filter, self._filter_failed):
             for _, record in part:
-                if record.offset_delta >= first:  # else DeleteRecords has cut into the batch
-                    gathered.add(body, record, record.timestamp)
+                if record.offset_delta < first:  # DeleteRecords has cut into the batch
+                    continue
+                if is_over is not None and is_over(record):
+                    self._expired += 1
+                    continue
+                gathered.add(body, record, record.timestamp)
             yield None
 
     def _filter_failed(self, error: Exception) -> None:

@@ -56,7 +56,7 @@ class Views:
         self._relays = ctx.relays
         self._clock = ctx.clock
         self._logger = ctx.plugin.logger
-        self._tools = Tools(ctx.reader, ctx.writer, ctx.clock, self._logger)
+        self._tools = Tools(ctx.reader, ctx.writer, ctx.clock, self._logger, ctx.lifetimes)
         self._languages = ctx.filters
         self._updaters: dict[Partition, ViewUpdater] = {}
         self.followers: dict[Partition, dict[Partition, None]] = {}
