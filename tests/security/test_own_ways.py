@@ -357,15 +357,16 @@ def test_after_a_restart_a_pattern_finds_no_more(found: Secured, user: Make, roo
     assert member.reads() == {"orders"}
 
 
-# Dead letters of share groups.
+# Dead letters that go elsewhere.
 
 
+@pytest.mark.parametrize("name", ["errors.deadletterqueue.topic.name", "halfmoon.retry.dead.letter.topic"])
 @pytest.mark.parametrize("key", [33, 44])
-def test_where_dead_letters_go_is_for_who_may_read_and_write_them(user: Make, root: User, key: int) -> None:
+def test_where_dead_letters_go_is_for_who_may_read_and_write_them(user: Make, root: User, key: int, name: str) -> None:
     mallory = user("mallory", "alter_configs group g", "all topic dlq.mallory")
 
     def directed(to: str) -> int:
-        config = {"name": "errors.deadletterqueue.topic.name", "value": to}
+        config = {"name": name, "value": to}
         configs = [config | ({"config_operation": 0} if key == 44 else {})]
         resources = [{"resource_type": 32, "resource_name": "g", "configs": configs}]
         (answer,) = mallory.ask(key, 1, resources=resources, validate_only=False).responses
