@@ -50,8 +50,8 @@ def list_groups(
 ) -> None:
     """List groups with dead letters, and count these.
 
-    Open are those that are neither replayed nor marked as handled, as far as the broker tells. In JSON the count of all is `dead_letters`;
-    `letters` is its deprecated name.
+    Open are those that are neither replayed nor marked as handled. In JSON the count of all is
+    `dead_letters`; `letters` is its deprecated name.
     """
     from kafka import TopicPartition
 

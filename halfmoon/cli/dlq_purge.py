@@ -139,8 +139,8 @@ def expire(
 ) -> None:
     """Show, or set, after which time a group's dead letters are deleted.
 
-    Sets halfmoon.retry.dead.letter.retention.ms of the group, for a dead-letter topic that is yet to be created, and
-    retention.ms of those that are there. The time counts from when a dead letter was stored.
+    Sets `retention.ms` of the dead-letter topics that are there, and for those that the broker will create
+    `halfmoon.retry.dead.letter.retention.ms` of the group. The time counts from when a dead letter was stored.
     """
     from halfmoon.cli.admin_client import Resource
 

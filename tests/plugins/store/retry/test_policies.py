@@ -17,7 +17,7 @@ from halfmoon.services.waiting.types import PutInterceptor
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker, relay
-from tests.core.relay_bench import found, lose_derived, pass_ms, send, values
+from tests.core.relay_bench import deaths, found, lose_derived, pass_ms, send, values
 
 GROUP = "billing"
 RETRY, DEAD = retry_topic(GROUP), dead_letter_topic(GROUP)
@@ -192,3 +192,38 @@ def test_a_policy_that_cannot_be_read_is_refused_and_can_be_dead_lettered(
     assert values(rig.broker, RETRY) == []
     rig.hand_back(RETRY_POLICY='{"steps": ["soon"]}', DELAY="-1")
     assert values(rig.broker, DEAD) == [b"v"]
+
+
+@pytest.mark.timeout(300)
+def test_dying_at_any_operation_redelivers_or_dead_letters_once() -> None:
+    """Some errors are retried by the policy's steps, the others are in the topic that it names, at once."""
+    policy = {"steps": ["10ms"], "not_retryable": ["Bad"], "dead_letter_topic": "dlq.shared"}
+
+    def hand_back(rig: Rig, number: int) -> None:
+        rig.hand_back(
+            b"%02d" % number, RETRY_OF=f"orders/0/{number}", RETRY_ERROR_CLASS="Bad" if number % 3 == 0 else "Busy"
+        )
+
+    def play(fs: FaultyFileSystem, clock: VirtualClock, _: None) -> None:
+        rig = Rig(fs, clock, billing=policy)
+        for number in range(9):
+            send(rig.broker, "orders", (b"%02d" % number, {}))
+            relay(rig.broker)
+            for _ in range(2):
+                hand_back(rig, number)
+            pass_ms(rig.broker, clock, 7)
+
+    for fs, clock, _ in deaths(play, lambda: None):
+        rig = Rig.__new__(Rig)
+        rig.fs, rig.clock = fs, clock
+        rig.settings = decode_section(RetrySettings, {"policies": {"billing": policy}}, "$.plugins.retry")
+        rig.open()
+        if rig.broker.topic(RETRY) is None or rig.broker.topic("orders") is None:
+            continue
+        there = [value for value in values(rig.broker, "orders") if value is not None]
+        for value in there:
+            hand_back(rig, int(value))
+        pass_ms(rig.broker, clock, 1_000)
+        dead = values(rig.broker, "dlq.shared") if rig.broker.topic("dlq.shared") is not None else []
+        assert sorted(v or b"" for v in values(rig.broker, RETRY)) == [value for value in there if int(value) % 3]
+        assert sorted(v or b"" for v in dead) == [value for value in there if int(value) % 3 == 0]
