@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import yaml
 
 from halfmoon.config.sections import SettingError, decode_section, written
 from halfmoon.plugins.store.retry import configs
@@ -269,3 +273,20 @@ def test_a_policy_is_written_as_it_is_read() -> None:
     assert tree["policies"]["b*"]["steps"] == ["10s", "90s"]
     assert tree["policies"]["b*"]["max_delay"] == "1m"
     assert decode_section(RetrySettings, tree, "$") == settings(**given)
+
+
+def test_the_policies_of_the_docs() -> None:
+    text = (Path(__file__).parents[4] / "docs/retry.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n# broker.yaml\n(.*?)```", text, re.DOTALL)
+    policies = Policies(settings(**yaml.safe_load(block)["plugins"]["retry"]))
+    billing, mail = policies.of("billing"), policies.of("mail-1")
+    assert (delays(billing, 3), billing.max_attempts) == ([10_000, 60_000, 300_000], 3)
+    assert billing.refuses(["acme.orders.BadOrder"])
+    assert billing.refuses(["builtins.ValueError"])
+    assert delays(mail, 3, 0.5) == [1_000, 2_000, 4_000]
+    assert (mail.max_attempts, mail.dead_letter_topic) == (8, "dlq.mail")
+    rows = re.findall(r"^\| (`.*?) \| (`halfmoon.*?) \|", text, re.MULTILINE)
+    stated = {name for _, names in rows for name in re.findall(r"`([^`]+)`", names)}
+    fields = {name for names, _ in rows for name in re.findall(r"`([^`]+)`", names)}
+    assert stated == set(ROWS)
+    assert fields == {field.encode_name for field in msgspec.structs.fields(RetryPolicy)}
