@@ -6,12 +6,14 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from halfmoon.cli import dlq_state
 from halfmoon.cli.errors import CliError
+from halfmoon.cluster.placement import SHARDS, coordinator_of
 from halfmoon.schema.group_topics import dead_letter_topic, marks_topic, retry_topic
 from halfmoon.services.keyindex.questions import Answer
 from halfmoon.testing import Broker
@@ -388,7 +390,9 @@ def test_purge(broker_cli: CommandLine, group: str) -> None:
 
 
 def test_a_purge_stops_at_another_groups(broker_cli: CommandLine, group: str, name: str) -> None:
-    other = f"{name}-other"
+    shard = coordinator_of(group, SHARDS)
+    """The other group's dead letters are in the same partition, also where there are several."""
+    other = next(each for n in count() if coordinator_of(each := f"{name}-{n}", SHARDS) == shard)
     broker_cli.ok("group", "alter", group, other, "--set", "halfmoon.retry.dead.letter.topic=dlq.shared")
     broker_cli.ok("topic", "create", retry_topic(other), "-p", "1")
     try:

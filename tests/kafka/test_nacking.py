@@ -175,7 +175,8 @@ def test_confluent_kafka_with_policies(broker: halfmoon.testing.Broker) -> None:
     producer.flush(10)
     nack = Nack(GROUP, producer)
     config = {"bootstrap.servers": broker.bootstrap_servers, "group.id": GROUP, "auto.offset.reset": "earliest"}
-    consumer = Consumer(config)
+    # Where the group's shard has no partition of it, the topic grows.
+    consumer = Consumer({**config, "topic.metadata.refresh.interval.ms": 200})
     consumer.subscribe(["orders", nack.topic, nack.dead_letters, "dlq.own"])
     found: dict[bytes, list[tuple[str, int]]] = {b"later": [], b"bad": [], b"own": []}
     dead: dict[bytes, dict[str, bytes]] = {}
