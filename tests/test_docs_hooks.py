@@ -27,6 +27,7 @@ from halfmoon.hooks.context import PluginContext
 from halfmoon.hooks.plugins import HOOKS, installed_plugins, load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.services.common import filters, leaving_out
+from halfmoon.services.configs import group_configs
 from halfmoon.services.following import types as following_types
 from halfmoon.services.groups import allocation
 from halfmoon.services.waiting import types as waiting_types
@@ -134,6 +135,7 @@ def test_types_are_as_they_are_shown() -> None:
         hold,
         features,
         topic_configs,
+        group_configs,
         types,
     ):
         declared |= types_in(module_tree(module))

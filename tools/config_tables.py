@@ -13,6 +13,8 @@ from pathlib import Path
 from halfmoon.adapters.kafka import unsupported
 from halfmoon.config import topic_configs
 from halfmoon.config.settings import Settings
+from halfmoon.plugins.store.retry.configs import group_configs as retry_configs
+from halfmoon.plugins.store.retry.policies import Policies, RetrySettings
 from halfmoon.services.configs import group_configs, refused_configs
 from halfmoon.services.configs.broker_configs import BrokerConfigs
 from halfmoon.services.topic_configs import topic_configs as every_topic_config
@@ -42,6 +44,9 @@ def tables() -> dict[str, str]:
         )
         for row in table.rows.values()
     ]
+    every_group_config = [
+        *group_configs.GROUP_CONFIGS.values(), *retry_configs(Policies(RetrySettings()).of_unstated)
+    ]  # fmt: skip
     groups = [
         (
             f"`{row.name}`",
@@ -49,7 +54,7 @@ def tables() -> dict[str, str]:
             f"`{row.node_name}`" if row.node_name else "",
             row.documentation,
         )
-        for row in group_configs.GROUP_CONFIGS.values()
+        for row in sorted(every_group_config, key=lambda row: row.name)
     ]
     return {
         "topic configs": _table(("configuration", "default", "of the node", "effect"), topics),

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from halfmoon.cli.admin_answers import by_topic, described, is_ready, raise_for, topic_partition
 from halfmoon.cli.brokers import Address
 from halfmoon.cli.config_sources import NOT_ITS_OWN, source
 from halfmoon.cli.kafka_connection import Connection
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 2, 3, 8, 9, 10
 DESCRIBE_GROUPS, LIST_GROUPS, CREATE_TOPICS, DELETE_TOPICS = 15, 16, 19, 20
+DELETE_RECORDS = 21
 DESCRIBE_CONFIGS, CREATE_PARTITIONS, DELETE_GROUPS, ALTER_CONFIGS = 32, 37, 42, 44
 CONSUMER_GROUP_DESCRIBE = 69
 
@@ -120,7 +122,7 @@ class AdminClient:
 
         wanted, deadline = sorted(names), time.monotonic() + READY_WITHIN_S
         while wanted:
-            wanted = [topic["name"] for topic in self.describe_topics(wanted) if not _is_ready(topic)]
+            wanted = [topic["name"] for topic in self.describe_topics(wanted) if not is_ready(topic)]
             if wanted and time.monotonic() > deadline:
                 raise KafkaTimeoutError(f"topics without a leader: {', '.join(wanted)}")
             if wanted:
@@ -158,29 +160,53 @@ class AdminClient:
         part = topic.ListOffsetsPartition
         topics = [
             topic(name=name, partitions=[part(partition_index=index, timestamp=at) for index in indexes])
-            for name, indexes in _by_topic(queues).items()
+            for name, indexes in by_topic(queues).items()
         ]
         # Version 1 is the first with one offset a partition.
         answer = connection.ask(LIST_OFFSETS, replica_id=-1, topics=topics, timeout_ms=TIMEOUT_MS)
         found = {}
         for said in answer.topics:
             for row in said.partitions:
-                _raise(row.error_code)
-                found[_queue(said.name, row.partition_index)] = row.offset
+                raise_for(row.error_code)
+                found[topic_partition(said.name, row.partition_index)] = row.offset
         return found
+
+    def delete_records(self, before: Offsets) -> None:
+        """Delete each partition's records below this offset. Raises what the broker says of the first that it
+        refuses."""
+        leaders: dict[int, Offsets] = {}
+        led_by = self._leaders(list(before))
+        for queue, offset in before.items():
+            leaders.setdefault(led_by[queue], {})[queue] = offset
+        topic = REQUESTS[DELETE_RECORDS].DeleteRecordsTopic
+        part = topic.DeleteRecordsPartition
+        for leader, led in leaders.items():
+            topics = [
+                topic(
+                    name=name,
+                    partitions=[
+                        part(partition_index=index, offset=led[topic_partition(name, index)]) for index in indexes
+                    ],
+                )
+                for name, indexes in by_topic(led).items()
+            ]
+            answer = self._of_node(leader).ask(DELETE_RECORDS, topics=topics, timeout_ms=TIMEOUT_MS)
+            for said in answer.topics:
+                for row in said.partitions:
+                    raise_for(row.error_code)
 
     def _leaders(self, queues: list[TopicPartition]) -> dict[TopicPartition, int]:
         """Raises what the broker says of a topic or partition without one."""
         found = {}
         for topic in self.describe_topics(sorted({queue.topic for queue in queues})) if queues else []:
-            _raise(topic["error_code"])
+            raise_for(topic["error_code"])
             for part in topic["partitions"]:
-                found[_queue(topic["name"], part["partition_index"])] = part["leader_id"]
+                found[topic_partition(topic["name"], part["partition_index"])] = part["leader_id"]
         for queue in queues:
             if queue not in found:
-                _raise(UNKNOWN_TOPIC_OR_PARTITION)
+                raise_for(UNKNOWN_TOPIC_OR_PARTITION)
             if found[queue] < 0:
-                _raise(LEADER_NOT_AVAILABLE)
+                raise_for(LEADER_NOT_AVAILABLE)
         return found
 
     # -- configurations ----------------------------------------------------------------------------------------------
@@ -232,7 +258,7 @@ class AdminClient:
         found = []
         for node in sorted(self._nodes):
             answer = self._of_node(node).ask(LIST_GROUPS, states_filter=[], types_filter=[])
-            _raise(answer.error_code)
+            raise_for(answer.error_code)
             found += answer.groups
         return found
 
@@ -241,7 +267,7 @@ class AdminClient:
         connection = self._of_group(group)
         (found,) = connection.ask(DESCRIBE_GROUPS, groups=[group]).groups
         if found.group_state == "Dead":  # or a group of the new protocol (KIP-848), which this request does not know
-            return self._describe_new(connection, group) or _described(found, [])
+            return self._describe_new(connection, group) or described(found, [])
         members = [
             {
                 "member_id": member.member_id,
@@ -252,7 +278,7 @@ class AdminClient:
             }
             for member in found.members
         ]
-        return _described(found, members)
+        return described(found, members)
 
     def _describe_new(self, connection: Connection, group: str) -> dict[str, Any] | None:
         from kafka.errors import UnsupportedVersionError
@@ -290,12 +316,12 @@ class AdminClient:
         """What the group has committed."""
         # From version 8 on the request has another form, for many groups.
         answer = self._of_group(group).ask(OFFSET_FETCH, at_most=7, group_id=group, topics=None)
-        _raise(answer.error_code)
+        raise_for(answer.error_code)
         found = {}
         for topic in answer.topics:
             for part in topic.partitions:
-                _raise(part.error_code)
-                found[_queue(topic.name, part.partition_index)] = part.committed_offset
+                raise_for(part.error_code)
+                found[topic_partition(topic.name, part.partition_index)] = part.committed_offset
         return {queue: offset for queue, offset in found.items() if offset >= 0}
 
     def commit(self, group: str, offsets: Offsets) -> dict[TopicPartition, int]:
@@ -306,16 +332,22 @@ class AdminClient:
             topic(
                 name=name,
                 partitions=[
-                    part(partition_index=index, committed_offset=offsets[_queue(name, index)], committed_metadata="")
+                    part(
+                        partition_index=index,
+                        committed_offset=offsets[topic_partition(name, index)],
+                        committed_metadata="",
+                    )
                     for index in indexes
                 ],
             )
-            for name, indexes in _by_topic(offsets).items()
+            for name, indexes in by_topic(offsets).items()
         ]
         # Version 10 has topic ids instead of names.
         answer = self._of_group(group).ask(OFFSET_COMMIT, at_most=9, group_id=group, topics=topics)
         return {
-            _queue(said.name, row.partition_index): row.error_code for said in answer.topics for row in said.partitions
+            topic_partition(said.name, row.partition_index): row.error_code
+            for said in answer.topics
+            for row in said.partitions
         }
 
     # -- where to ask ------------------------------------------------------------------------------------------------
@@ -362,38 +394,5 @@ class AdminClient:
     def _of_group(self, group: str) -> Connection:
         """Raises what the broker says where it has no coordinator yet."""
         answer = self._any.ask(FIND_COORDINATOR, at_most=3, key=group, key_type=0)
-        _raise(answer.error_code)
+        raise_for(answer.error_code)
         return self._at(answer.host, answer.port)
-
-
-def _raise(error_code: int) -> None:
-    """What kafka-python has for this code, unless it is none."""
-    if error_code:
-        from kafka.errors import for_code
-
-        raise for_code(error_code)
-
-
-def _queue(topic: str, index: int) -> TopicPartition:
-    from kafka import TopicPartition
-
-    return TopicPartition(topic, index)
-
-
-def _by_topic(queues: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for queue in queues:
-        found.setdefault(queue.topic, []).append(queue.partition)
-    return found
-
-
-def _is_ready(topic: dict[str, Any]) -> bool:
-    leaders = [part["leader_id"] for part in topic["partitions"]]
-    return not topic["error_code"] and bool(leaders) and min(leaders) >= 0
-
-
-def _described(found: Any, members: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "group_state": found.group_state, "protocol_data": found.protocol_data, "error_code": found.error_code,
-        "error_message": found.error_message, "members": members,
-    }  # fmt: skip

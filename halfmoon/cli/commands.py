@@ -30,8 +30,8 @@ COMMANDS = {
 GROUPS = {
     "topic": "Create, list, describe, alter and delete topics.",
     "view": "Create, list, describe and delete filtered views.",
-    "group": "List, describe, reset and delete consumer groups.",
-    "dlq": "List, show and replay dead letters.",
+    "group": "List, describe, configure, reset and delete consumer groups.",
+    "dlq": "List, show, replay, mark, purge and expire dead letters.",
     "message": "Find messages, and show their history.",
     "user": "Create, list, change and delete users.",
     "acl": "Add, remove and list access rules; check what they allow.",

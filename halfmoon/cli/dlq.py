@@ -1,58 +1,43 @@
-"""`halfmoon dlq`: list, show and replay the dead letters of groups.
+"""`halfmoon dlq`: list, show, replay, mark, purge and expire the dead letters of groups.
 
 A replay produces each dead letter to the retry topic of its group (docs/retry.md), and names the dead letter as the
 source (RETRY_OF). So the broker accepts each of them once, however often the command is run, and its log says where a
-redelivered record came from.
+redelivered record came from; also where it was edited before.
 
-A share group may be configured to write its dead letters into another topic than `dlq.<group>`, and several groups may
-share that topic. Its dead letters have a header with the group's name; in `dlq.<group>` those without it are that
-group's.
+A group may be configured to write its dead letters into another topic than `dlq.<group>`, and several groups may share
+that topic. Its dead letters have a header with the group's name; in `dlq.<group>` those without it are that group's.
 """
 
 from __future__ import annotations
 
-import time
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from halfmoon.cli import output, reading
-from halfmoon.cli.asking import ask
+from halfmoon.cli import dlq_show, output
 from halfmoon.cli.brokers import Brokers
-from halfmoon.cli.connect import admin, consumer, offsets_of, patiently, producer
-from halfmoon.cli.consume import header_filter
-from halfmoon.cli.errors import CliError, describe_code
-from halfmoon.cli.formats import as_json, in_short
+from halfmoon.cli.connect import admin, consumer, offsets_of, patiently
+from halfmoon.cli.dlq_purge import expire, purge
+from halfmoon.cli.dlq_replay import replay
+from halfmoon.cli.dlq_selection import (
+    DryRun,
+    Group,
+    Note,
+    Selection,
+    configured_topics,
+    many,
+    place_of,
+    read,
+    selected,
+    whose,
+)
+from halfmoon.cli.dlq_state import Marks, Replays
 from halfmoon.cli.option_groups import option_groups
-from halfmoon.cli.options import Output, OutputOption, SqlOption, TagOption
-from halfmoon.cli.topic import TOPIC_ALREADY_EXISTS
-from halfmoon.schema.group_topics import dead_letter_topic, giving_up_group, retry_topic
-from halfmoon.services.keyindex.questions import Nacked
+from halfmoon.cli.options import Output, OutputOption
+from halfmoon.schema.group_topics import giving_up_group
 
-if TYPE_CHECKING:
-    from kafka import KafkaConsumer
-
-    from halfmoon.cli.admin_client import AdminClient
-
-ACKNOWLEDGED_S = 30.0
-DROPPED = ("RECONSUME_TIME", "RETRY_OF", "MAX_RECONSUME_TIMES")
-DROPPED_PREFIX = "__dlq.errors."
-"""Headers of earlier attempts; those of the second kind are a share group's. The broker removes its own (halfmoon.…)
-itself."""
-WHOSE = "__dlq.errors.group"
-"""The header with the name of the share group."""
-CONFIGURED = "errors.deadletterqueue.topic.name"
-
-app = typer.Typer(help="List, show and replay dead letters.", no_args_is_help=True)
-
-Group = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
-FromOption = Annotated[int | None, typer.Option("--from-offset", min=0, help="First offset.", show_default=False)]
-UptoOption = Annotated[
-    int | None, typer.Option("--to-offset", min=0, help="Last offset (inclusive).", show_default=False)
-]
+app = typer.Typer(help="List, show, replay, mark, purge and expire dead letters.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -63,9 +48,10 @@ def list_groups(
     brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """List groups with dead letters, and count these and the replayed.
+    """List groups with dead letters, and count these.
 
-    In JSON the count is `dead_letters`; `letters` is its deprecated name.
+    Open are those that are neither replayed nor marked as handled. In JSON the count of all is
+    `dead_letters`; `letters` is its deprecated name.
     """
     from kafka import TopicPartition
 
@@ -73,227 +59,121 @@ def list_groups(
 
     found: list[tuple[str, str, dict[int, tuple[int, int]]]] = []
     """Group, topic, and its partitions' first offsets and ends."""
-    counts: list[tuple[str, str, int, int | None]] = []
+    rows: list[dict[str, Any]] = []
     with admin(brokers) as client:
-        configured = _configured(client, [entry.group_id for entry in patiently(client.list_groups)])
+        configured = configured_topics(client, [entry.group_id for entry in patiently(client.list_groups)])
+        shared = {topic for topics in configured.values() for topic in topics}
         mixed = []
         for described in client.describe_topics():
             name = described["name"]
             group = giving_up_group(name)
-            if name in configured.values():
+            if name in shared:
                 mixed.append(name)
             elif group is not None:
                 queues = [TopicPartition(name, part["partition_index"]) for part in described["partitions"]]
                 start, end = offsets_of(client, queues, EARLIEST, LATEST)
                 found.append((group, name, {queue.partition: (start[queue], end[queue]) for queue in queues}))
-    replays = Replays(brokers, [*mixed, *(topic for _, topic, _ in found)])
+    topics = [*mixed, *(topic for _, topic, _ in found)]
+    replays, marks = Replays(brokers, topics), Marks(brokers, topics)
     for group, topic, bounds in found:
-        count = sum(end - start for start, end in bounds.values())
-        counts.append((group, topic, count, replays.count(group, topic, bounds)))
+        marked = marks.within(topic, bounds)
+        replayed = replays.count(group, topic, bounds)
+        both = sum(bool(replays.has(group, place)) for place in marked)
+        rows.append(_counted(group, topic, sum(end - start for start, end in bounds.values()), replayed, marked, both))
     if mixed:
+        by_group: dict[tuple[str, str], list[Any]] = {}
         with consumer(brokers) as client:
-            letters: dict[tuple[str, str], list[Any]] = {}
-            for letter in _read(client, mixed):
-                letters.setdefault((_whose(letter), letter.topic), []).append(replays.has(_whose(letter), letter))
-        for (group, topic), replayed in letters.items():
-            counts.append((group, topic, len(replayed), sum(replayed) if replays.known else None))
-    rows = [
-        {"group": group, "dead_letters": count, "letters": count, "replayed": replayed, "topic": topic}
-        for group, topic, count, replayed in sorted(counts)
-        if fnmatchcase(group, pattern)
-    ]
-    output.rows(rows, ("group", "dead_letters", "replayed", "topic"), result)
+            for record in read(client, mixed):
+                by_group.setdefault((whose(record), record.topic), []).append(place_of(record))
+        for (group, topic), places in by_group.items():
+            marked = [place for place in places if marks.of(place) is not None]
+            of_group = [bool(replays.has(group, place)) for place in places]
+            both = sum(bool(replays.has(group, place)) for place in marked)
+            replayed = sum(of_group) if replays.known else None
+            rows.append(_counted(group, topic, len(places), replayed, marked, both))
+    rows = [row for row in rows if fnmatchcase(row["group"], pattern)]
+    rows.sort(key=lambda row: (row["group"], row["topic"]))
+    output.rows(rows, ("group", "dead_letters", "replayed", "handled", "open", "topic"), result)
+
+
+def _counted(group: str, topic: str, count: int, replayed: int | None, marked: list[Any], both: int) -> dict[str, Any]:
+    """A row of the list. `both`: those of the marked that are replayed, too."""
+    still_open = None if replayed is None else count - replayed - len(marked) + both
+    return {
+        "group": group, "dead_letters": count, "letters": count, "replayed": replayed, "handled": len(marked),
+        "open": still_open, "topic": topic,
+    }  # fmt: skip
 
 
 @app.command()
 @option_groups
 def show(
     group: Group,
-    tag: TagOption = None,
-    sql: SqlOption = None,
-    from_offset: FromOption = None,
-    to_offset: UptoOption = None,
+    full: Annotated[bool, typer.Option("--full", help="Each one whole: origin, cause, error, headers, value.")] = False,
+    only_open: Annotated[bool, typer.Option("--open", help="Only those neither replayed nor handled.")] = False,
     *,
+    selection: Selection,
     brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Show a group's dead letters.
 
-    With the original topic, the number of attempts, the reason, and whether it is replayed.
+    With the original topic, the number of attempts, the reason, and whether it is replayed or marked as handled.
     """
-    letters = _letters(brokers, group, header_filter(tag, sql), from_offset, to_offset)
-    replays = _replays_of(brokers, letters)
+    found = selected(brokers, group, selection)
+    topics = sorted({record.topic for record in found})
+    replays, marks = Replays(brokers, topics), Marks(brokers, topics)
+    shown = [
+        dlq_show.Shown(record, replays.has(group, place_of(record)), marks.of(place_of(record))) for record in found
+    ]
+    if only_open:
+        shown = [each for each in shown if not each.replayed and each.mark is None]
     if result is Output.JSON:
-        for letter in letters:
-            output.write(output.json_line({**as_json(letter), "replayed": replays.has(group, letter)}))
-        return
-    rows = [_row(letter) | {"replayed": replays.has(group, letter)} for letter in letters]
-    output.table(rows, ("offset", "topic", "times", "reason", "replayed", "key", "value"))
+        for each in shown:
+            output.write(output.json_line(dlq_show.as_document(each)))
+    elif full:
+        dlq_show.print_whole(shown)
+    else:
+        dlq_show.print_table(shown)
+
+
+app.command()(replay)
 
 
 @app.command()
 @option_groups
-def replay(
+def mark(
     group: Group,
-    tag: TagOption = None,
-    sql: SqlOption = None,
-    from_offset: FromOption = None,
-    to_offset: UptoOption = None,
-    rate: Annotated[
-        float | None, typer.Option("--rate", min=0.001, help="Limit: records per second.", show_default=False)
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
+    note: Note = "",
+    undo: Annotated[bool, typer.Option("--undo", help="Take the mark off.")] = False,
+    dry_run: DryRun = False,
     *,
+    selection: Selection,
     brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Replay dead letters to the group's retry topic.
+    """Mark dead letters as handled: a replay leaves them out.
 
-    Their attempt counter begins at zero. The broker accepts each of them once, so those that are replayed already are
-    left out, and counted as `already_replayed`. They stay in the dead-letter topic. In JSON the count is
-    `dead_letters`; `letters` is its deprecated name.
+    Marks are kept in a compacted topic, dlq-marks.GROUP.
     """
-    selected = _letters(brokers, group, header_filter(tag, sql), from_offset, to_offset)
-    replays = _replays_of(brokers, selected)
-    letters = [letter for letter in selected if not replays.has(group, letter)]
-    before = len(selected) - len(letters)
-    target = retry_topic(group)
-    if not dry_run and letters:
-        with admin(brokers) as client:
-            _ensure(client, target)
-        _send(brokers, letters, target, rate)
+    found = selected(brokers, group, selection)
+    marks = Marks(brokers, {record.topic for record in found})
+    wanted = [record for record in found if (marks.of(place_of(record)) is not None) == undo]
+    before = len(found) - len(wanted)
+    if not dry_run:
+        if undo:
+            marks.take_off(wanted)
+        else:
+            marks.put_on(wanted, note)
     if result is Output.JSON:
-        counts = dict.fromkeys(("dead_letters", "letters"), len(letters))
         output.json_document(
-            {"group": group, **counts, "already_replayed": before, "topic": target, "dry_run": dry_run}
+            {"group": group, "dead_letters": len(wanted), "already": before, "undo": undo, "dry_run": dry_run}
         )
         return
-    what = "1 dead letter" if len(letters) == 1 else f"{len(letters)} dead letters"
-    said = f"{what} would be replayed to {target}" if dry_run else f"{what} replayed to {target}"
-    output.line(f"{said}; {before} replayed already" if before else said)
+    done = "not handled any more" if undo else "marked as handled"
+    said = f"{many(len(wanted))} {'would be ' if dry_run else ''}{done}"
+    output.line(f"{said}; {before} {'not marked' if undo else 'marked already'}" if before else said)
 
 
-class Replays:
-    """Which dead letters the broker would ignore if they were replayed again."""
-
-    def __init__(self, brokers: Brokers, topics: Sequence[str]) -> None:
-        self.known = True
-        """The broker tells."""
-        self._runs: dict[tuple[str, str, int], tuple[tuple[int, int], ...]] = {}
-        try:
-            found = ask(brokers, Nacked(tuple(topics))).nacked if topics else ()
-        except CliError as error:
-            output.note(f"the broker does not tell which dead letters are replayed: {error}")
-            found = None
-        self.known = found is not None
-        for each in found or ():
-            self._runs[each.group, each.topic, each.partition] = each.runs
-
-    def has(self, group: str, letter: Any) -> bool | None:
-        """Whether a dead letter is replayed; None where nobody knows."""
-        if not self.known:
-            return None
-        runs = self._runs.get((group, letter.topic, letter.partition), ())
-        at = bisect_right(runs, letter.offset, key=lambda run: run[0]) - 1
-        return at >= 0 and letter.offset < runs[at][0] + runs[at][1]
-
-    def count(self, group: str, topic: str, bounds: Mapping[int, tuple[int, int]]) -> int | None:
-        """How many of a topic's are, by partition from the first offset to the end."""
-        if not self.known:
-            return None
-        return sum(
-            max(0, min(end, first + count) - max(start, first))
-            for partition, (start, end) in bounds.items()
-            for first, count in self._runs.get((group, topic, partition), ())
-        )
-
-
-def _replays_of(brokers: Brokers, letters: Iterable[Any]) -> Replays:
-    return Replays(brokers, sorted({letter.topic for letter in letters}))
-
-
-def _letters(
-    brokers: Brokers, group: str, keep: reading.Keep, from_offset: int | None, to_offset: int | None
-) -> list[Any]:
-    """The group's dead letters, by offset. Raises CliError where it has none."""
-    with admin(brokers) as asked:
-        topics = {dead_letter_topic(group), *_configured(asked, [group]).values()}
-    with consumer(brokers) as client:
-        there = [topic for topic in sorted(topics) if client.partitions_for_topic(topic)]
-        if not there:
-            missing = " and no topic ".join(sorted(topics))
-            raise CliError(f"{group}: the group has no dead letters; there is no topic {missing}")
-        found = _read(client, there, lambda letter: _whose(letter) == group and keep(letter), from_offset, to_offset)
-        return sorted(found, key=lambda letter: (letter.topic, letter.partition, letter.offset))
-
-
-def _read(
-    client: KafkaConsumer,
-    topics: list[str],
-    keep: reading.Keep = reading.every,
-    from_offset: int | None = None,
-    to_offset: int | None = None,
-) -> Iterator[Any]:
-    parts = reading.partitions_of(client, topics, [])
-    first, end = reading.last_offsets(client, parts, 1 << 62)
-    if from_offset is not None:
-        first = {part: min(max(from_offset, offset), end[part]) for part, offset in first.items()}
-    if to_offset is not None:
-        end = {part: max(min(to_offset + 1, offset), first[part]) for part, offset in end.items()}
-    for letters in reading.read_assigned(client, first, end, None, keep):
-        yield from letters
-
-
-def _configured(client: AdminClient, groups: list[str]) -> dict[str, str]:
-    """Group → topic, of those that are configured to write their dead letters into one."""
-    from halfmoon.cli.admin_client import Resource
-
-    described = client.configs([Resource("GROUP", group) for group in groups], [CONFIGURED]) if groups else {}
-    found = {group: configs[CONFIGURED]["value"] for group, configs in described.items() if CONFIGURED in configs}
-    return {group: topic for group, topic in found.items() if topic}
-
-
-def _whose(letter: Any) -> str:
-    """The group of this dead letter."""
-    said = dict(letter.headers).get(WHOSE)
-    return str(giving_up_group(letter.topic) or letter.topic) if said is None else said.decode("utf-8", "replace")
-
-
-def _row(letter: Any) -> dict[str, Any]:
-    headers = dict(letter.headers)
-    return {
-        "offset": letter.offset,
-        "topic": in_short(headers.get("RETRY_TOPIC")),
-        "times": in_short(headers.get("RECONSUME_TIME")),
-        "reason": in_short(headers.get("halfmoon.reason")),
-        "key": in_short(letter.key),
-        "value": in_short(letter.value),
-    }
-
-
-def _is_dropped(name: str) -> bool:
-    return name in DROPPED or name.startswith(DROPPED_PREFIX)
-
-
-def _ensure(client: AdminClient, topic: str) -> None:
-    (entry,) = client.create_topics({topic: {"num_partitions": 1}})
-    if entry.error_code not in (0, TOPIC_ALREADY_EXISTS):
-        raise CliError(f"{topic}: {describe_code(entry.error_code, entry.error_message)}")
-    client.wait_for_topics([topic])
-
-
-def _send(brokers: Brokers, letters: list[Any], target: str, rate: float | None) -> None:
-    """Raises KafkaError where the broker refuses one."""
-    begun_s = time.monotonic()
-    with producer(brokers, acks="all") as client, output.progress("dead letters", len(letters)) as progress:
-        waiting = []
-        for number, letter in enumerate(letters):
-            if rate is not None:
-                time.sleep(max(0.0, begun_s + number / rate - time.monotonic()))
-            kept = [header for header in letter.headers if not _is_dropped(header[0])]
-            source = f"{letter.topic}/{letter.partition}/{letter.offset}".encode()
-            headers = [*kept, ("RETRY_OF", source), ("TIMER_DELAY_MS", b"0")]
-            waiting.append(client.send(target, value=letter.value, key=letter.key, headers=headers))
-            progress.advance()
-        for sent in waiting:
-            sent.get(ACKNOWLEDGED_S)
+app.command()(purge)
+app.command()(expire)

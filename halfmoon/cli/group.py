@@ -1,4 +1,4 @@
-"""`halfmoon group`: list, describe, reset and delete consumer groups, on Halfmoon or on a Kafka."""
+"""`halfmoon group`: list, describe, configure, reset and delete consumer groups, on Halfmoon or on a Kafka."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.connect import admin, patiently
 from halfmoon.cli.errors import CliError, describe_code
 from halfmoon.cli.option_groups import option_groups
-from halfmoon.cli.options import Output, OutputOption
+from halfmoon.cli.options import Output, OutputOption, key_values
 
 if TYPE_CHECKING:
     from halfmoon.cli.admin_client import AdminClient
 
-app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
+app = typer.Typer(help="List, describe, configure, reset and delete consumer groups.", no_args_is_help=True)
 
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
 DESCRIBED = ("topic", "partition", "committed", "end", "lag", "member", "client", "host")
@@ -89,6 +89,64 @@ def describe(
     if rows:
         output.line("")
         output.table(rows, DESCRIBED)
+
+
+@app.command()
+@option_groups
+def configs(
+    group: GroupName,
+    every: Annotated[bool, typer.Option("--all", help="Show configurations with default values too.")] = False,
+    *,
+    brokers: Brokers,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Show a group's configurations, whether it exists or not."""
+    from halfmoon.cli.admin_client import Resource
+
+    with admin(brokers) as client:
+        found = client.configs([Resource("GROUP", group)], every=True).get(group, {})
+    if not found:
+        raise CliError(f"group {group}: the broker has no configurations of groups")
+    shown = {name: config for name, config in sorted(found.items()) if every or config["source"] != "DEFAULT_CONFIG"}
+    if result is Output.JSON:
+        output.json_document({"group": group, "configs": shown})
+        return
+    rows = [{"setting": name, **config} for name, config in shown.items()]
+    output.table(rows, ("setting", "value", "source"))
+
+
+@app.command()
+@option_groups
+def alter(
+    groups: Annotated[list[str], typer.Argument(metavar="GROUP...", show_default=False)],
+    settings: Annotated[
+        list[str],
+        typer.Option("-c", "--config", "--set", metavar="NAME=VALUE", help="Configuration of the group. Repeatable."),
+    ] = [],
+    unset: Annotated[
+        list[str], typer.Option("--unset", metavar="NAME", help="Reset this configuration to its default. Repeatable.")
+    ] = [],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Let the broker validate the request without changing anything.")
+    ] = False,
+    *,
+    brokers: Brokers,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Change configurations of groups, whether they exist or not."""
+    from halfmoon.cli.admin_client import Resource
+
+    changes: dict[str, str | None] = {**key_values(settings, "--config"), **dict.fromkeys(unset)}
+    if not changes:
+        raise typer.BadParameter("nothing to alter: specify --set or --unset")
+    done = "would be altered" if dry_run else "altered"
+    rows = []
+    with admin(brokers) as client:
+        for name in dict.fromkeys(groups):
+            answer = client.alter_configs([(Resource("GROUP", name), changes)], validate_only=dry_run)[name]
+            refused = answer.error_message or describe_code(answer.error_code, None) if answer.error_code else None
+            rows.append(outcomes.row("group", name, refused, done))
+    outcomes.report(rows, result, "group")
 
 
 @app.command()

@@ -50,6 +50,21 @@ def halfmoon_topic_configs():
 """,
         "assert [row.name for row in plugin.halfmoon_topic_configs()] == ['NAME.colour']",
     ),
+    "halfmoon_group_configs": Template(
+        "Groups may carry the configuration `NAME.colour`.",
+        "GroupConfig, TopicConfigKind",
+        """
+def colour(value):
+    if value not in ("red", "blue"):
+        raise ValueError("expected red or blue")
+
+
+@hookimpl
+def halfmoon_group_configs(ctx):
+    return [GroupConfig("NAME.colour", TopicConfigKind.STRING, lambda settings, group: "red", colour, "Its colour.")]
+""",
+        "assert [row.name for row in plugin.halfmoon_group_configs(None)] == ['NAME.colour']",
+    ),
     "halfmoon_features": Template(
         "Topics whose names begin with `audit.` are not deleted.",
         "BrokerError, Fault, Feature, TopicPolicy",

@@ -124,16 +124,23 @@ def written(section: Struct) -> dict[str, Any]:
     """A section as broker.yaml has it: what `decode_section` makes the same section of."""
     tree: dict[str, Any] = {}
     for field in fields_of(type(section)):
-        value = getattr(section, field.name)
-        unit = unit_of(without_none(field.type)[0])
-        if isinstance(value, Struct):
-            value = written(value)
-        elif isinstance(value, tuple) and value and isinstance(value[0], Section):
-            value = [written(each) for each in value]
-        elif unit is not None and value is not None:
-            value = unit.format(value)
-        tree[field.encode_name] = value
+        tree[field.encode_name] = _written(field.type, getattr(section, field.name))
     return tree
+
+
+def _written(kind: Any, value: Any) -> Any:
+    present = without_none(kind)[0]
+    arguments = get_args(present)
+    if isinstance(value, Struct):
+        return written(value)
+    if isinstance(value, tuple) and value and isinstance(value[0], Section):
+        return [written(each) for each in value]
+    if get_origin(present) is dict and isinstance(value, dict):
+        return {key: _written(arguments[1], each) for key, each in value.items()}
+    if get_origin(present) is list and isinstance(value, list):
+        return [_written(arguments[0], each) for each in value]
+    unit = unit_of(present)
+    return value if unit is None or value is None else unit.format(value)
 
 
 def unit_of(kind: Any) -> Unit | None:

@@ -270,12 +270,12 @@ class TopicAdministration:
             control.StartOffsetsMoved([(partition.topic.number, partition.index, offset)])
         )
 
-    def first_partition(self, name: str) -> Partition:
+    def first_partition(self, name: str, configs: Mapping[str, str] | None = None) -> Partition:
         """Of an ordinary topic that is the broker's to fill, beside others: the first that lies in this log. The topic
-        is made if need be. Raises BrokerError."""
+        is made if need be, with these configurations. Raises BrokerError."""
         topic = self._catalog.by_name.get(name)
         if topic is None:
-            topic, _ = self.create_topic(name, 1 if self._shared is None else -1)
+            topic, _ = self.create_topic(name, 1 if self._shared is None else -1, configs)
         if topic.internal or topic.view is not None:
             raise BrokerError(Fault.INVALID_TOPIC_EXCEPTION, f"topic '{topic.name}' is internal, or a view")
         for partition in topic.partitions:

@@ -41,6 +41,11 @@ class PluginHost(Protocol):
         """What the topic itself says of its configurations; None where there is no such topic."""
         ...
 
+    def group_configs(self, group: str) -> Mapping[str, str]:
+        """What the group itself says of its configurations, whether it exists or not. It is not the caller's to
+        change."""
+        ...
+
     def topics(self) -> Sequence[str]:
         """The names of all topics, internal ones included, sorted."""
         ...
@@ -145,6 +150,10 @@ class PluginContext:
     def topic_configs(self, topic: str) -> Mapping[str, str] | None:
         """See PluginHost.topic_configs."""
         return self._running().topic_configs(topic)
+
+    def group_configs(self, group: str) -> Mapping[str, str]:
+        """See PluginHost.group_configs."""
+        return self._running().group_configs(group)
 
     def topics(self) -> Sequence[str]:
         """See PluginHost.topics."""

@@ -44,6 +44,7 @@ from halfmoon.hooks.types import (
     Service,
     TopicChange,
 )
+from halfmoon.services.configs.group_configs import GroupConfig
 from halfmoon.services.groups.allocation import AnyAllocator
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Plugins:
     errors: PluginErrors = field(default_factory=lambda: PluginErrors({}))
     guard: Guard = field(default_factory=Guard)
     topic_configs: tuple[OfFeature, ...] = given("halfmoon_topic_configs", OfFeature)
+    group_configs: tuple[GroupConfig, ...] = given("halfmoon_group_configs", GroupConfig)
     features: tuple[Late, ...] = given("halfmoon_features", "late")
     interceptors: tuple[PutInterceptor, ...] = given("halfmoon_commitlog", PutInterceptor)
     dispatchers: tuple[Dispatcher, ...] = given("halfmoon_dispatch", Dispatcher)

@@ -31,6 +31,7 @@ from halfmoon.hooks.types import (
     Service,
     TopicChange,
 )
+from halfmoon.services.configs.group_configs import GroupConfig
 from halfmoon.services.groups.allocation import AnyAllocator
 
 PROJECT = "halfmoon"
@@ -56,6 +57,16 @@ def halfmoon_topic_configs() -> Sequence[TopicConfig | TopicConfigPrefix]:
     Called: once, before recovery, in the thread that starts the broker; `check` in the loop, when a topic is created or
     altered. Cost: none later. Error: a name that exists stops the start; a `check` that raises ValueError refuses the
     value.
+    """
+
+
+@hookspec
+def halfmoon_group_configs(ctx: PluginContext) -> Sequence[GroupConfig]:
+    """Offer configurations of groups.
+
+    Called: once, before recovery, in the thread that starts the broker; `check` in the loop, when a group's
+    configurations are altered; `default` in the loop, when they are described. Cost: none later. Error: a name that
+    exists stops the start; a `check` that raises ValueError refuses the value.
     """
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pluggy
 
-from halfmoon.config.sections import Section, SettingError
+from halfmoon.config.sections import Section, SettingError, decode_section
 from halfmoon.config.sections import join as setting_path
 from halfmoon.config.topic_configs import TopicConfig, TopicConfigPrefix
 from halfmoon.config.units import (
@@ -75,6 +75,7 @@ from halfmoon.hooks.types import (
 from halfmoon.schema.group_topics import RETRY_PREFIX, check_topic, dead_letter_topic, retry_topic, retrying_group
 from halfmoon.services.common.header_search import HeaderSearch
 from halfmoon.services.common.record_edit import build_in_slices, map_records, rewrite, rewrite_in_slices, uncompressed
+from halfmoon.services.configs.group_configs import GroupConfig
 from halfmoon.services.groups.allocation import (
     Allocator,
     AnyAllocator,
@@ -134,6 +135,7 @@ __all__ = [
     "FetchFilter",
     "FilterCompiler",
     "FilterSyntaxError",
+    "GroupConfig",
     "GroupMember",
     "HeaderSearch",
     "Headers",
@@ -175,6 +177,7 @@ __all__ = [
     "check_topic",
     "check_topic_name",
     "dead_letter_topic",
+    "decode_section",
     "finish",
     "format_duration",
     "hookimpl",

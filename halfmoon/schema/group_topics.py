@@ -12,6 +12,7 @@ import re
 RETRY_PREFIX = "retry."
 DEAD_LETTER_PREFIX = "dlq."
 CHECK_PREFIX = "check."
+MARKS_PREFIX = "dlq-marks."
 
 _ILLEGAL = re.compile(rb"[^a-zA-Z0-9._-]|_(?=x[0-9A-F]{2}_)")
 _ESCAPED = re.compile(rb"_x([0-9A-F]{2})_")
@@ -23,6 +24,12 @@ def retry_topic(group: str) -> str:
 
 def dead_letter_topic(group: str) -> str:
     return DEAD_LETTER_PREFIX + _escaped(group)
+
+
+def marks_topic(dead_letters: str) -> str:
+    """Where it is said which records of a dead-letter topic are handled. The topic's name begins with
+    DEAD_LETTER_PREFIX."""
+    return MARKS_PREFIX + dead_letters.removeprefix(DEAD_LETTER_PREFIX)
 
 
 def check_topic(producer_group: str) -> str:
@@ -38,6 +45,11 @@ def retrying_group(topic: str) -> str | None:
 def giving_up_group(topic: str) -> str | None:
     """The group whose `dead_letter_topic` this is; None if it is no such topic."""
     return _group(topic, DEAD_LETTER_PREFIX)
+
+
+def marking_group(topic: str) -> str | None:
+    """The group in whose `dead_letter_topic` this topic marks records; None if it is no such topic."""
+    return _group(topic, MARKS_PREFIX)
 
 
 def asking_group(topic: str) -> str | None:

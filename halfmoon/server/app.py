@@ -174,8 +174,9 @@ class App:
         fs.held_back.hold(HELD_BACK)
         off = [name for name in OF_PLUGINS if name not in on]
         self.node = node = Node(
-            fs, settings, SystemClock(), os.urandom, off=off, more_topic_configs=self.plugins.topic_configs
-        )
+            fs, settings, SystemClock(), os.urandom, off=off, more_topic_configs=self.plugins.topic_configs,
+            more_group_configs=self.plugins.group_configs,
+        )  # fmt: skip
         open_node(node, fs.root, unset_configs=self._unset_configs)
         self._undo.append(node.close)
         kernel = node.kernel

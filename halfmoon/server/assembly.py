@@ -29,6 +29,7 @@ from halfmoon.services.audit.topic import AuditTopic
 from halfmoon.services.cleaner.service import Cleaner
 from halfmoon.services.common.keys import finds_keys
 from halfmoon.services.common.services import Services
+from halfmoon.services.configs.group_configs import GroupConfig
 from halfmoon.services.expiry import checking
 from halfmoon.services.expiry.service import Expiry
 from halfmoon.services.groups.building import build_coordination
@@ -110,14 +111,15 @@ class Node:
         logger: logging.Logger | None = None,
         off: Collection[str] = (),
         more_topic_configs: Sequence[OfFeature] = (),
+        more_group_configs: Sequence[GroupConfig] = (),
         storage: MakeStorage = LocalStorage,
         shard: Shard | None = None,
         common: Common | None = None,
     ) -> None:
         """`random_bytes(n)` makes ids of clusters, topics and members. `off`: names of features that do nothing, beside
-        those that the settings switch off; what the log says of them stays. `more_topic_configs`: those that plugins
-        offer. `storage` and `shard`: as of Kernel. `common`: of a shard, which has none of its own. Raises
-        StartError."""
+        those that the settings switch off; what the log says of them stays. `more_topic_configs`, `more_group_configs`:
+        those that plugins offer. `storage` and `shard`: as of Kernel. `common`: of a shard, which has none of its own.
+        Raises StartError."""
         self._undo: list[Callable[[], object]] = []
         """How what it shares with other shards forgets it."""
         self.off = off = {*off, *settings.services.off()}
@@ -131,8 +133,9 @@ class Node:
         reader, relays, timers, logger = kernel.partition_reader, kernel.relays, kernel.timers, kernel.logger
         self._has_common = common is None
         self.common = common = common or Common(
-            state.common, appender, live, kernel.topic_configs, clock, timers, fs, random_bytes, logger, off
-        )
+            state.common, appender, live, kernel.topic_configs, clock, timers, fs, random_bytes, logger, off,
+            more_group_configs,
+        )  # fmt: skip
         self.group_configs = common.group_configs
         self.group_names = GroupNames()
         self.group_names.also_remember(lambda: self.state.nacked.nacked)

@@ -16,7 +16,7 @@ from halfmoon.services.audit.service import Audit
 from halfmoon.services.configs.broker_configs import BrokerConfigs
 from halfmoon.services.configs.client_metrics import ClientMetrics
 from halfmoon.services.configs.dynamic import DynamicConfigs
-from halfmoon.services.configs.group_configs import GroupConfigs
+from halfmoon.services.configs.group_configs import GroupConfig, GroupConfigs
 from halfmoon.services.configs.name_server import NameServerConfigs
 from halfmoon.services.configs.state import ConfigsState
 from halfmoon.services.credentials.node_key import NodeKey
@@ -61,12 +61,14 @@ class Common:
         random_bytes: Callable[[int], bytes],
         logger: logging.Logger,
         off: Collection[str],
+        more_group_configs: Sequence[GroupConfig] = (),
     ) -> None:
-        """`log`: where changes are written down. `fs`: of the data directory. `off`: names of features that are off."""
+        """`log`: where changes are written down. `fs`: of the data directory. `off`: names of features that are off.
+        `more_group_configs`: those that plugins offer. Raises StartError."""
         self.state = state
         self._off = off
         settings = live.current
-        self.group_configs = GroupConfigs(state.configs, log, live, off)
+        self.group_configs = GroupConfigs(state.configs, log, live, off, more_group_configs)
         self.dynamic_configs = DynamicConfigs(
             state.configs, log, live, BrokerConfigs(topic_configs, off), self.group_configs, logger
         )

@@ -92,6 +92,9 @@ class Host:
         found = self._kernel.catalog.topic(topic)
         return None if found is None else dict(found.configs)
 
+    def group_configs(self, group: str) -> Mapping[str, str]:
+        return self.node.group_configs.overrides(group)
+
     def topics(self) -> Sequence[str]:
         return [topic.name for topic in self._kernel.catalog.topics()]
 

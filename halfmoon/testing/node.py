@@ -16,6 +16,8 @@ from halfmoon.core.storage.local import LocalStorage
 from halfmoon.core.storage.storage import MakeStorage
 from halfmoon.hooks.context import PluginContext
 from halfmoon.plugins.store.delay.cancelling import Cancelling
+from halfmoon.plugins.store.retry.configs import group_configs
+from halfmoon.plugins.store.retry.policies import Policies, RetrySettings
 from halfmoon.plugins.store.view.configs import VIEW_CONFIGS
 from halfmoon.plugins.store.view.views import Views
 from halfmoon.server.assembly import Node
@@ -47,6 +49,8 @@ class BareNode(Node):
         """`off`: as of Node; and the built-in plugins that are off, of those that are features."""
         configs = () if "view" in off else (VIEW_CONFIGS,)
         more.setdefault("storage", type(self).storage)
+        if "retry" not in off:
+            more.setdefault("more_group_configs", group_configs(Policies(RetrySettings()).of_unstated))
         super().__init__(fs, settings, clock, random_bytes, off=off, more_topic_configs=configs, **more)
 
     def use(

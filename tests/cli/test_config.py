@@ -126,7 +126,7 @@ def test_the_environment_of_plugins_is_printed(cli: CommandLine, tmp_path: Path,
     file.write_text("")
     monkeypatch.setenv("HALFMOON_PLUGINS_RETRY_MAX_RECONSUME_TIMES", "3")
     printed = cli.ok("config", "check", str(file)).out
-    assert yaml.safe_load(printed)["plugins"]["retry"] == {"max_reconsume_times": 3}
+    assert yaml.safe_load(printed)["plugins"]["retry"] == {"max_reconsume_times": 3, "policies": {}}
 
 
 def test_a_list_of_listeners_is_printed_as_one(cli: CommandLine, tmp_path: Path) -> None:

@@ -137,3 +137,28 @@ def _stable(cli: CommandLine, group: str) -> Any:
 def _committed(cli: CommandLine, group: str) -> int:
     (partition,) = cli.ok("group", "describe", group, "-o", "json").json()["partitions"]
     return int(partition["committed"])
+
+
+def test_configurations_of_a_group(broker_cli: CommandLine, name: str) -> None:
+    def configs(*options: str) -> dict[str, Any]:
+        found: dict[str, Any] = broker_cli.ok("group", "configs", name, "-o", "json", *options).json()["configs"]
+        return found
+
+    assert configs() == {}
+    every = configs("--all")
+    assert every["share.delivery.count.limit"] == {"value": "5", "source": "DEFAULT_CONFIG"}
+    assert broker_cli.ok("group", "alter", name, "--set", "share.delivery.count.limit=7").out == f"{name}: altered\n"
+    assert configs() == {"share.delivery.count.limit": {"value": "7", "source": "DYNAMIC_GROUP_CONFIG"}}
+    lines = broker_cli.ok("group", "configs", name).out.splitlines()
+    assert [line.split() for line in lines] == [
+        ["SETTING", "VALUE", "SOURCE"], ["share.delivery.count.limit", "7", "DYNAMIC_GROUP_CONFIG"]
+    ]  # fmt: skip
+    said = broker_cli.ok("group", "alter", name, f"{name}-2", "-c", "share.delivery.count.limit=8", "--dry-run").out
+    assert said == f"{name}: would be altered\n{name}-2: would be altered\n"
+    assert configs()["share.delivery.count.limit"]["value"] == "7"
+    refused = broker_cli("group", "alter", name, "--set", "share.delivery.count.limit=many").failed_with(1)
+    assert "expected an integer from 2 to 100" in refused
+    broker_cli("group", "alter", name).failed_with(2)
+    broker_cli("group", "alter", name, "--set", "no value").failed_with(2)
+    broker_cli.ok("group", "alter", name, "--unset", "share.delivery.count.limit")
+    assert configs() == {}

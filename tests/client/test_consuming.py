@@ -120,9 +120,32 @@ def test_b19_what_is_not_consumed_is_handed_back(world: World, broker: FakeBroke
     assert sent_back == {
         "offset": "1001", "group": "g", "delayLevel": "0", "originMsgId": "u1", "originTopic": "t",
         "unitMode": "false", "maxReconsumeTimes": "16", "bname": "b",
+        **({"errorClass": "builtins.OSError", "errorMessage": "no"} if says == "raise" else {}),
     }  # fmt: skip
     assert consuming.store.known(T) == 2, "it is dealt with: the broker has it"
     assert (consuming.counters.consumed, consuming.counters.failed, consuming.counters.nacked) == (1, 1, 1)
+
+
+class NoTotalError(ValueError):
+    pass
+
+
+def test_the_broker_is_told_what_a_listener_raises(world: World, broker: FakeBroker) -> None:
+    broker.send_back_code = 1
+    broker.pulls = [pulled(0, 1, stored(0))]
+
+    def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
+        raise NoTotalError("no\1total\n")
+
+    world.client().consumer("g", listener, "t")
+    world.run_ms(10)
+    (fields,) = broker.fields(SEND_BACK)
+    assert fields["errorClass"] == f"{__name__}.NoTotalError,builtins.ValueError"
+    assert fields["errorMessage"] == "no\1total"
+    (_, sent) = broker.of(SEND)[0]
+    properties = dict(pair.split("\1") for pair in sent.fields["i"].split("\2") if pair)
+    assert properties["RETRY_ERROR_CLASS"] == f"{__name__}.NoTotalError,builtins.ValueError"
+    assert properties["RETRY_ERROR_MESSAGE"] == "no total"
 
 
 def test_b19_of_a_batch_the_first_may_be_consumed(world: World, broker: FakeBroker) -> None:

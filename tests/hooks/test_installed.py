@@ -13,7 +13,7 @@ from typing import Any
 import kafka
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from halfmoon.hooks.checks import HOOKS
 from tests.hooks.installed import Node, install, until, wheel
@@ -79,6 +79,26 @@ def test_topic_configurations(node: Node) -> None:
     admin = AdminClient({"bootstrap.servers": node.address})
     (future,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, "coloured")]).values()
     assert future.result(20)["every.colour"].value == "blue"
+
+
+def test_group_configurations(node: Node) -> None:
+    admin = AdminClient({"bootstrap.servers": node.address})
+
+    def alter(value: str) -> None:
+        entry = ConfigEntry("every.colour", value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.GROUP, "painters", incremental_configs=[entry])
+        (future,) = admin.incremental_alter_configs([resource]).values()
+        future.result(20)
+
+    def shown() -> str:
+        (future,) = admin.describe_configs([ConfigResource(ConfigResource.Type.GROUP, "painters")]).values()
+        return str(future.result(20)["every.colour"].value)
+
+    assert shown() == "hi"
+    with pytest.raises(KafkaException, match="expected red or blue"):
+        alter("green")
+    alter("blue")
+    assert shown() == "blue"
 
 
 def test_interceptors_and_relays(node: Node) -> None:

@@ -219,6 +219,7 @@ def test_a_name_offered_twice() -> None:
         ("halfmoon_relays", ["x"], "halfmoon_relays gave 'x', expected a Relay"),
         ("halfmoon_topic_configs", 5, "gave 5, expected a list of TopicConfig or TopicConfigPrefix"),
         ("halfmoon_topic_configs", ["x"], "gave 'x', expected a TopicConfig or TopicConfigPrefix"),
+        ("halfmoon_group_configs", ["x"], "gave 'x', expected a GroupConfig"),
         ("halfmoon_allocators", None, "halfmoon_allocators gave None, expected names with their functions"),
         ("halfmoon_allocators", {"x": 1}, "halfmoon_allocators gave {'x': 1}, expected names"),
         ("halfmoon_config", Settings, "expected a ConfigSection"),

@@ -7,16 +7,18 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import confluent_kafka.admin
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import NewTopic
 from kafka.future import Future
 
 import halfmoon.kafka
 import halfmoon.testing
-from halfmoon.kafka import Nack, attempts, original_topic
+from halfmoon.kafka import Nack, NotStoredError, attempts, original_topic
 
 GROUP = "billing team"
 SETTINGS = {
@@ -150,6 +152,94 @@ def test_a_delay_of_ones_own_and_dead_lettering(broker: halfmoon.testing.Broker)
     producer.close()
     assert sorted(found[3:]) == [(nack.dead_letters, b"never"), (nack.topic, b"level"), (nack.topic, b"soon")]
     assert found.index((nack.topic, b"soon")) < found.index((nack.topic, b"level"))
+
+
+class BadOrderError(ValueError):
+    pass
+
+
+def test_confluent_kafka_with_policies(broker: halfmoon.testing.Broker) -> None:
+    """What the group states: 30 ms, and no retry of a ValueError. And what one message states: one retry at once."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    stated = {"halfmoon.retry.steps": "30ms,40ms", "halfmoon.retry.not.retryable": "ValueError,KeyError"}
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in stated.items()]
+    (altered,) = admin.incremental_alter_configs(
+        [ConfigResource(ResourceType.GROUP, GROUP, incremental_configs=entries)]
+    ).values()
+    altered.result(10)
+    (made,) = admin.create_topics([confluent_kafka.admin.NewTopic("dlq.own", 1)]).values()
+    made.result(10)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for value in (b"later", b"bad", b"own"):
+        producer.produce("orders", value)
+    producer.flush(10)
+    nack = Nack(GROUP, producer)
+    config = {"bootstrap.servers": broker.bootstrap_servers, "group.id": GROUP, "auto.offset.reset": "earliest"}
+    # Where the group's shard has no partition of it, the topic grows.
+    consumer = Consumer({**config, "topic.metadata.refresh.interval.ms": 200})
+    consumer.subscribe(["orders", nack.topic, nack.dead_letters, "dlq.own"])
+    found: dict[bytes, list[tuple[str, int]]] = {b"later": [], b"bad": [], b"own": []}
+    dead: dict[bytes, dict[str, bytes]] = {}
+    while len(dead) < 3:
+        message = consumer.poll(10)
+        assert message is not None, found
+        assert message.error() is None
+        found[message.value()].append((message.topic(), attempts(message)))
+        if message.topic().startswith("dlq."):
+            dead[message.value()] = dict(message.headers())
+        elif message.value() == b"later":
+            nack(message, error=RuntimeError("busy")).result(10)
+        elif message.value() == b"bad":
+            nack(message, error=BadOrderError("no total")).result(10)
+        else:
+            nack(message, policy={"steps": ["1ms"], "dead_letter_topic": "dlq.own"}).result(10)
+    consumer.close()
+    assert found == {
+        b"later": [("orders", 0), (nack.topic, 1), (nack.topic, 2), (nack.dead_letters, 2)],
+        b"bad": [("orders", 0), (nack.dead_letters, 0)],
+        b"own": [("orders", 0), (nack.topic, 1), ("dlq.own", 1)],
+    }
+    assert dead[b"bad"]["halfmoon.reason"] == f"not retryable: {__name__}.BadOrderError (ValueError)".encode()
+    assert dead[b"bad"]["RETRY_ERROR_MESSAGE"] == b"no total"
+    assert dead[b"later"]["RETRY_ERROR_CLASS"] == b"builtins.RuntimeError"
+    assert dead[b"own"]["__dlq.errors.group"] == GROUP.encode()
+
+
+def test_aiokafka_with_an_error_that_is_not_retried(broker: halfmoon.testing.Broker) -> None:
+    async def run() -> dict[str, bytes]:
+        async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            nack = Nack(GROUP, producer)
+            async with AIOKafkaConsumer(
+                "orders", nack.topic, nack.dead_letters, group_id=GROUP, auto_offset_reset="earliest",
+                bootstrap_servers=broker.bootstrap_servers,
+            ) as consumer:  # fmt: skip
+                await producer.send_and_wait("orders", b"v")
+                record = await asyncio.wait_for(consumer.getone(), 10)
+                await nack(record, error=BadOrderError(), policy={"not_retryable": ["BadOrderError"]})
+                record = await asyncio.wait_for(consumer.getone(), 10)
+                assert record.topic == nack.dead_letters
+                return dict(record.headers)
+
+    assert asyncio.run(run())["halfmoon.reason"] == f"not retryable: {__name__}.BadOrderError (BadOrderError)".encode()
+
+
+def test_a_policy_that_cannot_be_read_is_refused_with_the_reason(broker: halfmoon.testing.Broker) -> None:
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, enable_idempotence=False)
+    producer.send("orders", b"v", headers=[("RETRY_POLICY", b'{"steps": ["soon"]}')]).get(10)
+    nack = Nack(GROUP, producer)
+    consumer = KafkaConsumer(
+        "orders", nack.topic, nack.dead_letters, group_id=GROUP, auto_offset_reset="earliest",
+        bootstrap_servers=broker.bootstrap_servers, consumer_timeout_ms=10_000,
+    )  # fmt: skip
+    record = next(consumer)
+    with pytest.raises(NotStoredError) as caught:
+        nack(record).result(10)
+    assert "RETRY_POLICY.steps[0]" in str(caught.value.__cause__)
+    nack(record, policy={"steps": ["1ms"]}).result(10)
+    assert next(consumer).topic == nack.topic
+    nack.dead_letter(record).result(10)
+    consumer.close()
+    producer.close()
 
 
 def test_the_old_names_work_and_warn() -> None:

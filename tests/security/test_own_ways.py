@@ -357,15 +357,39 @@ def test_after_a_restart_a_pattern_finds_no_more(found: Secured, user: Make, roo
     assert member.reads() == {"orders"}
 
 
-# Dead letters of share groups.
+# Dead letters that go elsewhere.
 
 
+def test_a_message_says_where_its_dead_letter_goes_only_for_who_may_write_there(user: Make, root: User) -> None:
+    assert root.described("retry.g") == 0
+    alice = user("alice", "read group g", "read topic orders")
+    said = {"DELAY": b"5", "MAX_RECONSUME_TIMES": b"0", "RETRY_POLICY": b'{"dead_letter_topic": "dlq.victims"}'}
+    assert alice.send("retry.g", [(b"v", said)]) == TOPIC
+    assert alice.send("retry.g", [(b"v", said | {"DELAY": b"-1"})]) == 0  # in the group's own topic
+    assert root.fetch("dlq.victims") != 0
+    alice.allow("read group g", "read topic orders", "write topic dlq.victims")
+    assert alice.send("retry.g", [(b"v", said)]) == 0
+    assert isinstance(root.fetch("dlq.victims"), bytes)
+
+
+def test_marks_of_dead_letters_follow_the_group(user: Make, root: User) -> None:
+    mallory = user("mallory", "all topic *", "all topic d*", "read group own")
+    assert mallory.produce("dlq-marks.g") == TOPIC
+    assert mallory.create("dlq-marks.g") == TOPIC
+    alice = user("alice", "read group g")
+    assert alice.create("dlq-marks.g") == 0
+    assert alice.produce("dlq-marks.g") == 0
+    assert isinstance(alice.fetch("dlq-marks.g"), bytes)
+    assert mallory.fetch("dlq-marks.g") == TOPIC
+
+
+@pytest.mark.parametrize("name", ["errors.deadletterqueue.topic.name", "halfmoon.retry.dead.letter.topic"])
 @pytest.mark.parametrize("key", [33, 44])
-def test_where_dead_letters_go_is_for_who_may_read_and_write_them(user: Make, root: User, key: int) -> None:
+def test_where_dead_letters_go_is_for_who_may_read_and_write_them(user: Make, root: User, key: int, name: str) -> None:
     mallory = user("mallory", "alter_configs group g", "all topic dlq.mallory")
 
     def directed(to: str) -> int:
-        config = {"name": "errors.deadletterqueue.topic.name", "value": to}
+        config = {"name": name, "value": to}
         configs = [config | ({"config_operation": 0} if key == 44 else {})]
         resources = [{"resource_type": 32, "resource_name": "g", "configs": configs}]
         (answer,) = mallory.ask(key, 1, resources=resources, validate_only=False).responses

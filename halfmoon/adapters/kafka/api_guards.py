@@ -29,7 +29,7 @@ from halfmoon.adapters.kafka.slicing import settled
 from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.group_topics import dead_letter_topic
-from halfmoon.services.share.options import DEAD_LETTER_TOPIC
+from halfmoon.services.configs.group_configs import GroupConfigs
 
 
 def of_group(operation: str, refused: refusals.Refused = at_the_top) -> Guard:
@@ -48,16 +48,17 @@ def configs(operation: str, into: str) -> Guard:
         subject = subjects.get(asked.resource_type)
         ctx.check(operation, *(("cluster", CLUSTER) if subject is None else (subject, asked.resource_name)))
         if subject == "group" and operation == "alter_configs":
-            _check_dead_letters(ctx, asked)
+            _check_takers(ctx, asked)
 
     return each_by("resources", check, into, refusals.config_resource)
 
 
-def _check_dead_letters(ctx: Context, asked: Any) -> None:
-    """Who has a share group's dead letters go elsewhere must be one who may read them, and write them there."""
-    group = asked.resource_name
+def _check_takers(ctx: Context, asked: Any) -> None:
+    """Who has a group's dead letters go elsewhere must be one who may read them, and write them there."""
+    group, known = asked.resource_name, ctx.services.find(GroupConfigs)
     for config in asked.configs:
-        to = (config.value or "").strip() if config.name == DEAD_LETTER_TOPIC else ""
+        row = None if known is None else known.rows.get(config.name)
+        to = (config.value or "").strip() if row is not None and row.takes_records else ""
         if to and to != dead_letter_topic(group):
             ctx.check("read", "group", group)
             ctx.check("write", "topic", to)

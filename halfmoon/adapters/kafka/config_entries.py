@@ -147,7 +147,8 @@ def group_entries(ctx: Context, group: str) -> list[Entry]:
             synonyms = _node_layers(ctx, ctx.services.get(DynamicConfigs).table.rows[row.node_name])
         else:
             base = ctx.services.get(DynamicConfigs).base
-            value, default = row.default(base, group), row.default(_DEFAULTS, group)
+            value = row.default(base, group)
+            default = row.default(_DEFAULTS, group) if row.built_in is None else row.built_in(group)
             synonyms = [Synonym(row.name, value, DEFAULT_CONFIG if value == default else STATIC_BROKER_CONFIG)]
         if row.name in overrides:
             synonyms.insert(0, Synonym(row.name, overrides[row.name].strip(), GROUP_CONFIG))

@@ -14,6 +14,7 @@ from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.drawing import header, record, split_unique
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import Call
+from halfmoon.adapters.rocketmq.retry_limit import stated_limit
 from halfmoon.adapters.rocketmq.shard_sending import AppendingLater, send_on, when_made
 from halfmoon.adapters.rocketmq.shards import Holder, Stored
 from halfmoon.adapters.rocketmq.to_messages import PRODUCER_GROUP, RECONSUME_TIMES, RETRY_LIMIT
@@ -292,8 +293,9 @@ def _handed_back(call: Call, sent: Sent) -> list[tuple[bytes, bytes]]:
     has tried often enough where it was."""
     times = max(0, sent.reconsume_times - 1)
     said = [(RECONSUME_TIMES, b"%d" % times)]
-    if sent.max_reconsume_times >= 0:
-        said.append((RETRY_LIMIT, b"%d" % sent.max_reconsume_times))
+    limit = stated_limit(sent.max_reconsume_times)
+    if limit >= 0:
+        said.append((RETRY_LIMIT, b"%d" % limit))
     group = sent.topic[len(names.RETRY_PREFIX) :]
     if call.node.is_ordered(group):
         said.append((b"DELAY", b"-1"))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from halfmoon.client.engine.consuming import PushConsuming
 from halfmoon.client.engine.group_queries import RETRY_PREFIX
@@ -16,12 +16,18 @@ from halfmoon.client.engine.process_queue import ProcessQueue
 from halfmoon.client.engine.producing import Producing
 from halfmoon.client.errors import BrokerRefusedError, ClientError, RouteError
 from halfmoon.client.messages import ReceivedMessage
+from halfmoon.error_classes import CLASS_HEADER, MESSAGE_HEADER, error_classes, error_message
 from halfmoon.plugin import Queue
 from halfmoon.remoting.codes import Code, RequestCode
 
 MOST_RECONSUMED = 16
 SEND_BACK_TIMEOUT_MS = 5_000
 EXPIRED_LEVEL = 3
+
+Why = Mapping[str, str]
+"""What a negative acknowledgement says of the listener's error, by header; empty where it has raised none."""
+_FIELDS: Why = {CLASS_HEADER: "errorClass", MESSAGE_HEADER: "errorMessage"}
+"""The same as fields of the request; they are Halfmoon's own."""
 
 log = logging.getLogger("halfmoon.client.consumer")
 
@@ -90,7 +96,7 @@ class ConcurrentService:
                 if consumed:
                     self._dealt_with(process_queue, consumed)
                 if failed:
-                    self._failed(work, failed)
+                    self._failed(work, failed, error)
         self._look_whether_idle()
 
     def _dealt_with(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
@@ -100,7 +106,7 @@ class ConcurrentService:
 
     # -- what fails --------------------------------------------------------------------------------------------------
 
-    def _failed(self, work: Work, failed: Sequence[ReceivedMessage]) -> None:
+    def _failed(self, work: Work, failed: Sequence[ReceivedMessage], error: BaseException | None) -> None:
         consuming = self._consuming
         consuming.counters.failed += len(failed)
         if consuming.settings.is_broadcasting:
@@ -111,16 +117,16 @@ class ConcurrentService:
             return
         self._handing_back += 1
         consuming.instance.kernel.spawn(
-            self._hand_back(work.process_queue, failed, work.context.delay_level), "hand back"
+            self._hand_back(work.process_queue, failed, work.context.delay_level, _said_of(error)), "hand back"
         )
 
     async def _hand_back(
-        self, process_queue: ProcessQueue, failed: Sequence[ReceivedMessage], delay_level: int
+        self, process_queue: ProcessQueue, failed: Sequence[ReceivedMessage], delay_level: int, why: Why
     ) -> None:
         again = []
         try:
             for message in failed:
-                if await self._send_back(message, delay_level):
+                if await self._send_back(message, delay_level, why):
                     self._dealt_with(process_queue, [message])
                 else:
                     message.reconsume_times += 1
@@ -133,14 +139,16 @@ class ConcurrentService:
             if not process_queue.is_dropped and not self._consuming.is_closing:
                 self.arrived(process_queue, again)
 
-    async def _send_back(self, message: ReceivedMessage, delay_level: int) -> bool:
-        """Whether a broker has it, to be delivered again: by CONSUMER_SEND_MSG_BACK, else as a message of ours."""
+    async def _send_back(self, message: ReceivedMessage, delay_level: int, why: Why) -> bool:
+        """Whether a broker has it, to be delivered again: by CONSUMER_SEND_MSG_BACK, else as a message of ours.
+        RocketMQ ignores fields that it does not know."""
         consuming = self._consuming
         instance = consuming.instance
         fields = {
             "offset": str(message.physical_offset), "group": consuming.group, "delayLevel": str(delay_level),
             "originMsgId": message.message_id, "originTopic": message.topic, "unitMode": "false",
             "maxReconsumeTimes": str(self._most), "bname": message.queue.broker,
+            **{_FIELDS[name]: text for name, text in why.items()},
         }  # fmt: skip
         try:
             address = instance.routes.master(message.queue.broker)
@@ -154,7 +162,7 @@ class ConcurrentService:
         except ClientError as error:
             log.warning("event=send_back_failed group=%s message=%r error=%s", consuming.group, message, error)
             try:
-                await self._producing.send_again(message, consuming.group, self._most)
+                await self._producing.send_again(message, consuming.group, self._most, why)
             except ClientError as failure:
                 log.warning("event=send_back_failed group=%s message=%r error=%s", consuming.group, message, failure)
                 return False
@@ -193,7 +201,7 @@ class ConcurrentService:
             if message.queue_offset in work.expired:
                 continue
             log.warning("event=message_expired group=%s message=%r", self._consuming.group, message)
-            if await self._send_back(message, EXPIRED_LEVEL):
+            if await self._send_back(message, EXPIRED_LEVEL, {}):
                 self._consuming.counters.expired += 1
                 work.expired.add(message.queue_offset)
                 self._dealt_with(work.process_queue, [message])
@@ -224,3 +232,9 @@ class ConcurrentService:
         self._idle = Pending()
         self._look_whether_idle()
         await self._consuming.instance.kernel.within_ms(self._idle, self._consuming.settings.shutdown_ms)
+
+
+def _said_of(error: BaseException | None) -> Why:
+    if error is None:
+        return {}
+    return {CLASS_HEADER: error_classes(error), MESSAGE_HEADER: error_message(error)}

@@ -55,6 +55,7 @@ from halfmoon.remoting.message import COMPRESSED, BatchedMessage, encode_batch
 
 BATCH_BYTES = 1 << 20
 """Batches are split at this."""
+NOTHING_SAID: Mapping[str, str] = {}
 ZLIB = 0x300
 """CompressionType in the system flags."""
 log = logging.getLogger("halfmoon.client.producer")
@@ -133,9 +134,12 @@ class Producing:
             self._send_oneway(message, queue, select, key, text, body, flags), "oneway send"
         )
 
-    def send_again(self, received: ReceivedMessage, group: str, most: int) -> Pending[SendResult]:
+    def send_again(
+        self, received: ReceivedMessage, group: str, most: int, why: Mapping[str, str] = NOTHING_SAID
+    ) -> Pending[SendResult]:
         """Send a message to its group's retry topic: it comes again after the delay for the next time, or is a dead
-        letter where that was `most` times (DefaultMQPushConsumerImpl.sendMessageBackAsNormalMessage)."""
+        letter where that was `most` times (DefaultMQPushConsumerImpl.sendMessageBackAsNormalMessage). `why`: more
+        properties, which say what the error was."""
         times = received.reconsume_times
         kept = {
             name: value
@@ -145,6 +149,7 @@ class Producing:
         kept.setdefault(RETRY_TOPIC, received.topic)
         kept.setdefault(ORIGIN_ID, received.offset_message_id)
         kept[DELAY] = str(3 + times)
+        kept |= {name: value.replace("\1", " ").replace("\2", " ") for name, value in why.items()}
         text = "".join([f"{name}\1{value}\2" for name, value in kept.items()])
         body, flags = self._body(received.body)
         topic = f"%RETRY%{group}"

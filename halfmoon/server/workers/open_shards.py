@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from halfmoon.config.settings import Settings
     from halfmoon.config.topic_configs import OfFeature
     from halfmoon.server.workers.place import Place, ShardFiles
+    from halfmoon.services.configs.group_configs import GroupConfig
 
 logger = logging.getLogger("halfmoon.server")
 
@@ -82,11 +83,12 @@ class OpenShards:
         news: News,
         off: Collection[str],
         more_topic_configs: Sequence[OfFeature],
+        more_group_configs: Sequence[GroupConfig],
         asking: Asking,
         on_stop: OnStop,
     ) -> None:
-        """`news`: all that is in the store. `off`, `more_topic_configs`: as of Node. `asking`: how the shards ask each
-        other. How it is undone is told to `on_stop`."""
+        """`news`: all that is in the store. `off`, `more_topic_configs`, `more_group_configs`: as of Node.
+        `asking`: how the shards ask each other. How it is undone is told to `on_stop`."""
         self.place = place
         self.clock = place.clock
         self.store = store
@@ -108,7 +110,7 @@ class OpenShards:
         """Of what is changed in the shared catalog when its time has come."""
         self.common = Common(
             state, self.changes, self.live, table, self.clock, self.common_timers, OsFileSystem(place.secrets),
-            os.urandom, logger, off,
+            os.urandom, logger, off, more_group_configs,
         )  # fmt: skip
         for feature in self.common.features():
             if feature.restore is not None:

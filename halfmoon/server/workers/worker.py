@@ -149,7 +149,8 @@ class Worker:
         )  # fmt: skip
         store, news = await read_all(place)
         self.shards = shards = OpenShards(
-            settings, place, store, news, off, self.plugins.topic_configs, self.links, on_stop
+            settings, place, store, news, off, self.plugins.topic_configs, self.plugins.group_configs, self.links,
+            on_stop,
         )  # fmt: skip
         self.in_thread = partial(in_thread, shards.client_threads)
         await shards.open_first()

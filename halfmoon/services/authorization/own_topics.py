@@ -3,10 +3,11 @@
 Internal topics hold messages of everybody. So only rules with exactly their name allow something there.
 
 `retry.<group>` and `dlq.<group>` hold what a group has read, and `check.<producer group>` what it has sent. They follow
-the group: who may Read as it may read them, make them, and hand records back; and who may Write as the transactional id
-of that name may read what it is asked. Who may write transactions at all may produce to `halfmoon.transactions`, where
-each record is asked for by itself (plugins/store/transaction). Rules allow something on these topics, too, if they name
-them: with all of a name, or with a prefix that begins as theirs do. `*` does not.
+the group: who may Read as it may read them, make them, hand records back, and say in `dlq-marks.<group>` which of its
+dead letters are handled; and who may Write as the transactional id of that name may read what it is asked. Who may
+write transactions at all may produce to `halfmoon.transactions`, where each record is asked for by itself
+(plugins/store/transaction). Rules allow something on these topics, too, if they name them: with all of a name, or with
+a prefix that begins as theirs do. `*` does not.
 
 Names decide, not what there is: a topic that is yet to be made is nobody's until then.
 """
@@ -18,9 +19,11 @@ from collections.abc import Iterable
 from halfmoon.schema.group_topics import (
     CHECK_PREFIX,
     DEAD_LETTER_PREFIX,
+    MARKS_PREFIX,
     RETRY_PREFIX,
     asking_group,
     giving_up_group,
+    marking_group,
     retrying_group,
 )
 
@@ -45,7 +48,7 @@ def is_internal(topic: str) -> bool:
 
 def least_prefix(topic: str) -> int:
     """How long the prefix of a rule must be, to allow something on the topic; 0: `*` does so, too."""
-    for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX, CHECK_PREFIX):
+    for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX, MARKS_PREFIX, CHECK_PREFIX):
         if topic.startswith(prefix) and topic != prefix:
             return len(prefix)
     return NO_PREFIX if is_internal(topic) else 0
@@ -65,6 +68,8 @@ def implied_by(operation: str, topic: str) -> Use | None:
     if operation not in ("read", "describe", "create", "write"):
         return None
     group = retrying_group(topic)
+    if group is None:
+        group = marking_group(topic)
     if group is None and operation != "write":
         group = giving_up_group(topic)
     if group is not None:

@@ -13,8 +13,7 @@ reason, since there are no such groups here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -24,7 +23,7 @@ from halfmoon.config.values import Kind, always, boolean, by_name, checked, inte
 from halfmoon.core.append_types import ControlLog
 from halfmoon.core.live import Live
 from halfmoon.core.topic_names import check_topic_name
-from halfmoon.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault, StartError
 from halfmoon.schema.control import ResourceConfigsSet
 from halfmoon.schema.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic
 from halfmoon.services.configs.state import GROUP, ConfigsState
@@ -36,8 +35,9 @@ KEPT_RULES = 1_000
 """Groups whose rules are kept, so that heartbeats need not parse them."""
 
 
-class GroupConfig(NamedTuple):
-    """One row of the table. `check` raises ValueError saying what is expected."""
+class GroupConfig(Struct, frozen=True):
+    """One row of the table. `check` raises ValueError saying what is expected; it gets the value without outer
+    blanks."""
 
     name: str
     kind: Kind
@@ -45,8 +45,13 @@ class GroupConfig(NamedTuple):
     """What broker.yaml says, for the group of that name."""
     check: Callable[[str], object]
     documentation: str
-    node_name: str
+    node_name: str = ""
     """What the node's configuration is called that the default comes from; empty: there is none."""
+    built_in: Callable[[str], str] | None = None
+    """The default of a group where broker.yaml says nothing; None: `default` of settings that say nothing."""
+    takes_records: bool = False
+    """The value is a topic, or empty, and the broker writes there what the group has read. So who sets it must be one
+    who may Read as the group, and Write to the topic."""
 
 
 class GroupRules(Struct, frozen=True):
@@ -122,7 +127,8 @@ _ROWS = (
     ),
     GroupConfig(
         "errors.deadletterqueue.topic.name", Kind.STRING, _letters, _topic_or_none,
-        "Dead-letter topic, `dlq.…`, for records that were rejected or delivered too often. Empty: none.", "",
+        "Dead-letter topic, `dlq.…`, for records that were rejected or delivered too often. Empty: none.",
+        takes_records=True,
     ),
     _row(
         "share.assignment.interval.ms", Kind.INT, always(0), _at_once,
@@ -189,6 +195,15 @@ NOT_HERE: Mapping[str, str] = by_name({
 """Configurations of groups that Kafka has and that cannot be obeyed here, with the reason a refusal gives."""
 
 
+def _with_more(rows: Mapping[str, GroupConfig], more: Sequence[GroupConfig]) -> Mapping[str, GroupConfig]:
+    found = dict(rows)
+    for row in more:
+        if row.name in found or row.name in GROUP_CONFIGS or row.name in NOT_HERE:
+            raise StartError(f"group configuration {row.name} is offered, and there is one of that name already")
+        found[row.name] = row
+    return dict(sorted(found.items()))
+
+
 def find(name: str, rows: Mapping[str, GroupConfig] = GROUP_CONFIGS) -> GroupConfig:
     """The row of that name. Raises BrokerError(INVALID_CONFIG) that names it."""
     config = rows.get(name)
@@ -204,10 +219,16 @@ class GroupConfigs:
     """
 
     def __init__(
-        self, state: ConfigsState, appender: ControlLog, settings: Live[Settings], off: Collection[str] = ()
+        self,
+        state: ConfigsState,
+        appender: ControlLog,
+        settings: Live[Settings],
+        off: Collection[str] = (),
+        more: Sequence[GroupConfig] = (),
     ) -> None:
-        """`settings`: as broker.yaml, flags and environment say, so far. `off`: names of services that are off."""
-        self.rows = group_configs(off)
+        """`settings`: as broker.yaml, flags and environment say, so far. `off`: names of services that are off. `more`:
+        rows of plugins. Raises StartError where one is called as another."""
+        self.rows = _with_more(group_configs(off), more)
         self._state = state
         self._appender = appender
         self._base = settings.current

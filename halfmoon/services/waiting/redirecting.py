@@ -17,7 +17,7 @@ from halfmoon.core.records.batch_header import BatchHeader, set_own_times
 from halfmoon.core.records.batches import parse_header, set_log_append_time
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
-from halfmoon.schema.group_topics import dead_letter_topic, retrying_group
+from halfmoon.schema.group_topics import retrying_group
 from halfmoon.schema.provenance import Origin, Provenance, SentBack, SourceRun
 from halfmoon.services.common.group_events import GroupEvents, tell
 from halfmoon.services.common.record_edit import of_producer
@@ -181,8 +181,7 @@ class Redirecting:
         group = retrying_group(partition.topic.name)
         if group is None:
             return
-        dead_letters = dead_letter_topic(group)
-        given_up = sum(piece.header.record_count for piece in pieces if piece.target.topic.name == dead_letters)
+        given_up = sum(piece.header.record_count for piece in pieces if piece.is_redirected and not piece.due_ms)
         again = sum(piece.header.record_count for piece in pieces) - given_up
         tell(self.events.redelivered, group, partition.topic.name, partition.index, again)
         tell(self.events.dead_lettered, group, partition.topic.name, partition.index, given_up)
@@ -270,7 +269,7 @@ class Redirecting:
     def _target(self, each: Redirected) -> Partition:
         if each.due_ms:
             return self._waiting_partition(each.topic, each.partition)
-        return self._administration.first_partition(each.topic)
+        return self._administration.first_partition(each.topic, dict(each.configs))
 
     def _waiting_partition(self, name: str, index: int) -> Partition:
         """A partition of an internal topic in which messages wait; topic and partition are made if need be. Raises

@@ -67,6 +67,8 @@ class Redirected(Struct, frozen=True):
     own_times: bool = False
     """Each record is due at its own timestamp, the first of them at `due_ms`: so records of many times make one batch.
     Not for a topic that has a relay."""
+    configs: tuple[tuple[str, str], ...] = ()
+    """Configurations of an ordinary topic, if the broker creates it."""
 
 
 class Nacked(Struct, frozen=True):

@@ -57,6 +57,48 @@ class TestHandingBack:
         rig.turns()
         assert len(client.read("%RETRY%g")) == 1
 
+    def test_the_groups_policy_holds_where_the_client_says_no_limit_of_its_own(self) -> None:
+        """16 is what clients send whose user has set none."""
+        rig = Rig()
+        rig.topic("orders")
+        client = rig.client()
+        rig.broker.group_configs.alter("g", {"halfmoon.retry.steps": "300ms"})
+        for body, limit in ((b"x", 16), (b"y", 2)):
+            client.produce("orders", body)
+            message = client.read("orders")[-1]
+            self.back(client, message, delayLevel=0, maxReconsumeTimes=limit)
+        rig.pass_time(299)
+        rig.turns()
+        assert client.read("%RETRY%g") == []
+        rig.pass_time(2)
+        rig.turns()
+        again = client.read("%RETRY%g")
+        assert [(message.body, message.reconsume_times) for message in again] == [(b"x", 1), (b"y", 1)]
+        for message, limit in zip(again, (16, 2), strict=True):
+            self.back(client, message, delayLevel=0, maxReconsumeTimes=limit)
+        assert [letter.body for letter in client.read("%DLQ%g")] == [b"x"]
+        assert "MAX_RECONSUME_TIMES" not in properties_of(again[0])
+
+    def test_by_sending_16_is_no_limit_either(self) -> None:
+        rig = Rig()
+        client = rig.client()
+        rig.broker.group_configs.alter("g", {"halfmoon.retry.max.attempts": "1"})
+        client.well(310, b"x", **sending("%RETRY%g", 0, text_of(DELAY="1"), j=2, l=16))
+        assert [letter.body for letter in client.read("%DLQ%g")] == [b"x"]
+
+    def test_an_error_that_is_not_retryable(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        client = rig.client()
+        rig.broker.group_configs.alter("g", {"halfmoon.retry.not.retryable": "ValueError"})
+        client.produce("orders", b"x", RETRY_ERROR_CLASS="old.Error")
+        said = {"errorClass": "acme.BadOrder,builtins.ValueError", "errorMessage": "no total"}
+        self.back(client, client.read("orders")[0], **said)
+        (letter,) = client.read("%DLQ%g")
+        found = properties_of(letter)
+        assert (found["RETRY_ERROR_CLASS"], found["RETRY_ERROR_MESSAGE"]) == tuple(said.values())
+        assert found["halfmoon.reason"] == "not retryable: acme.BadOrder (ValueError)"
+
     def test_a_negative_level_gives_it_up_at_once(self) -> None:
         rig = Rig()
         rig.topic("orders")

@@ -22,12 +22,21 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as ToolsPartition
 from kafka.errors import GroupSubscribedToTopicError, NonEmptyGroupError
 from py4j.protocol import Py4JJavaError
 
+from halfmoon.client import ConsumeFrom, Context, PushConsumer, ReceivedMessage, Status
 from halfmoon.kafka import TransactionalOutbox
 from halfmoon.schema.group_topics import dead_letter_topic, retry_topic
 from halfmoon.testing import Broker
@@ -393,7 +402,8 @@ def test_a_dead_letter_of_java_is_replayed_by_the_command_line(
     assert dead.getProperty("ORIGIN_MESSAGE_ID") == sent.getOffsetMsgId()
 
     row = {
-        "group": group, "dead_letters": 1, "letters": 1, "replayed": 0, "topic": dead_letter_topic(group),
+        "group": group, "dead_letters": 1, "letters": 1, "replayed": 0, "handled": 0, "open": 1,
+        "topic": dead_letter_topic(group),
     }  # fmt: skip
     assert cli.ok("dlq", "list", group, "-o", "json").json() == [row]
     (shown,) = cli.ok("dlq", "show", group, "--tag", "paid", "-o", "json").json_lines()
@@ -418,6 +428,50 @@ def test_a_dead_letter_of_java_is_replayed_by_the_command_line(
     assert replayed == {**own, **origin, "RECONSUME_TIME": b"1"}
     leave(clients, consumer)
     until(lambda: kafka.committed(group, retry_topic(group)) == {0: 2})
+
+
+def state_policy(kafka: Kafka, group: str, **stated: str) -> None:
+    entries = [
+        ConfigEntry(f"halfmoon.retry.{name.replace('_', '.')}", value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in stated.items()
+    ]
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
+    (altered,) = kafka.admin.incremental_alter_configs([resource]).values()
+    altered.result(20)
+
+
+def test_a_java_consumer_follows_the_policy_of_its_group(clients: Clients, kafka: Kafka) -> None:
+    """Whose user has set no limit: the client says 16."""
+    topic, group = clients.topic(), clients.name("group")
+    state_policy(kafka, group, steps="50ms,60ms")
+    got = clients.listen(clients.push(group, topic), lambda message, context: "RECONSUME_LATER")
+    clients.producer().send(clients.message(topic, "paid", "bad", "order-1"))
+    (letter,) = kafka.read_all(dead_letter_topic(group), 1)
+    assert [message.getReconsumeTimes() for message in got.messages] == [0, 1, 2]
+    headers = headers_of(letter)
+    assert headers["halfmoon.reason"] == b"negatively acknowledged 2 times"
+    assert "MAX_RECONSUME_TIMES" not in headers
+
+
+def test_what_a_python_listener_raises_is_not_retried(clients: Clients, kafka: Kafka) -> None:
+    topic, group = clients.topic(), clients.name("group")
+    state_policy(kafka, group, not_retryable="LookupError", steps="50ms")
+
+    def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
+        raise KeyError("total") if messages[0].body == b"bad" else OSError("busy")
+
+    consumer = PushConsumer(
+        group, listener, topic, namesrv=clients.broker.namesrv, consume_from=ConsumeFrom.FIRST
+    )  # fmt: skip
+    with consumer:
+        producer = clients.producer()
+        for text in ("bad", "busy"):
+            producer.send(clients.message(topic, "paid", text, text))
+        found = {letter.value(): headers_of(letter) for letter in kafka.read_all(dead_letter_topic(group), 2)}
+    assert found[b"bad"]["halfmoon.reason"] == b"not retryable: builtins.KeyError (LookupError)"
+    assert (found[b"bad"]["RETRY_ERROR_MESSAGE"], found[b"bad"]["RECONSUME_TIME"]) == (b"'total'", b"0")
+    assert found[b"busy"]["halfmoon.reason"] == b"negatively acknowledged 1 times"
+    assert found[b"busy"]["RETRY_ERROR_CLASS"] == b"builtins.OSError"
 
 
 # -- from Kafka to RocketMQ --------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from halfmoon.plugin import (
     Fault,
     Feature,
     FetchFilter,
+    GroupConfig,
     HoldPolicy,
     KafkaApi,
     Observer,
@@ -57,6 +58,14 @@ def colour(value):
 @hookimpl
 def halfmoon_topic_configs():
     return [TopicConfig("every.colour", TopicConfigKind.STRING, lambda settings: "red", colour, "Its colour.", "")]
+
+
+@hookimpl
+def halfmoon_group_configs(ctx):
+    def default(settings, group):
+        return ctx.settings.greeting
+
+    return [GroupConfig("every.colour", TopicConfigKind.STRING, default, colour, "Its colour.")]
 
 
 @hookimpl

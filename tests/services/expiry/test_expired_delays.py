@@ -11,6 +11,7 @@ from halfmoon.core.records.batches import build_batch
 from halfmoon.plugins.store.delay.delays import AT_TIMES, LEVEL_TOPIC, NAMES, TIMER_TOPIC, Delays
 from halfmoon.plugins.store.retry.expiring import Expiring
 from halfmoon.plugins.store.retry.plugin import Retries
+from halfmoon.plugins.store.retry.policies import Policies, RetrySettings
 from halfmoon.schema.group_topics import dead_letter_topic, retry_topic
 from halfmoon.server.plugin_features import NodeTopics
 from halfmoon.services.waiting.delivering import UNDELIVERABLE
@@ -34,7 +35,7 @@ def reopen(fs: FaultyFileSystem, clock: VirtualClock, *off: str) -> BareNode:
         there = brokers[0].topic(topic)
         return there is not None and brokers[0].state.nacked.was_nacked(group, there.partitions[index], offset)
 
-    retries = Retries(9, was_nacked)
+    retries = Retries(Policies(RetrySettings(max_reconsume_times=9)), was_nacked)
     retry = PutInterceptor("retry", (), retries.before_put, ("retry.",))
     delays = Delays([1_000, 5_000, 10_000, 30_000], 10**12)
     delay = PutInterceptor(

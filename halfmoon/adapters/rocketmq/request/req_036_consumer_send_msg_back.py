@@ -10,14 +10,20 @@ from halfmoon.adapters.rocketmq import lookup
 from halfmoon.adapters.rocketmq.answers import DONE, Answer, refusal
 from halfmoon.adapters.rocketmq.lookup import Standing
 from halfmoon.adapters.rocketmq.registry import Call, request
+from halfmoon.adapters.rocketmq.retry_limit import stated_limit
 from halfmoon.adapters.rocketmq.shards import Shards, Stored
 from halfmoon.core.catalog.topics import Topic
 from halfmoon.core.records.batches import build_batch
+from halfmoon.error_classes import CLASS_HEADER, MESSAGE_HEADER
 from halfmoon.errors import BrokerError
 from halfmoon.schema.group_topics import retry_topic
 from halfmoon.schema.lifetimes import CONSUMED_TIMESTAMP
 
-REPLACED = frozenset(("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "RETRY_OF", CONSUMED_TIMESTAMP))
+ERRORS = {CLASS_HEADER: "errorClass", MESSAGE_HEADER: "errorMessage"}
+"""Header → field of the request. RocketMQ's clients do not send them; Halfmoon's do."""
+REPLACED = frozenset(
+    ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "RETRY_OF", CONSUMED_TIMESTAMP, *ERRORS)
+)
 BORN_MS = "halfmoon.original-timestamp"
 
 
@@ -25,7 +31,8 @@ BORN_MS = "halfmoon.original-timestamp"
 def handle(call: Call) -> None:
     group = call.group("group")
     level = call.number("delayLevel", 0)
-    limit = call.number("maxReconsumeTimes", -1)
+    limit = stated_limit(call.number("maxReconsumeTimes", -1))
+    errors = [(name, text.encode()) for name, field in ERRORS.items() if (text := call.text(field, ""))]
 
     def answered(standing: Standing) -> None:
         partition, record = standing.partition, standing.record
@@ -33,6 +40,7 @@ def handle(call: Call) -> None:
         place = f"{partition.topic.name}/{partition.index}/{standing.offset}".encode()
         headers.append(("RETRY_OF", place))
         headers.append((CONSUMED_TIMESTAMP, b"%d" % record.timestamp))
+        headers += errors
         if level:
             headers.append(("DELAY", b"%d" % level))
         if limit >= 0:

@@ -7,6 +7,7 @@ import pytest
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.plugins.store.delay.delays import LEVEL_TOPIC, NAMES, TIMER_TOPIC, Delays
 from halfmoon.plugins.store.retry.plugin import Retries
+from halfmoon.plugins.store.retry.policies import Policies, RetrySettings
 from halfmoon.schema import control
 from halfmoon.schema.group_topics import dead_letter_topic, retry_topic, retrying_group
 from halfmoon.services.waiting.types import PutInterceptor
@@ -28,7 +29,9 @@ def reopen(fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
         there = brokers[0].topic(topic)
         return there is not None and brokers[0].state.nacked.was_nacked(group, there.partitions[index], offset)
 
-    retry = PutInterceptor("retry", (), Retries(2, was_nacked).before_put, ("retry.",))
+    retry = PutInterceptor(
+        "retry", (), Retries(Policies(RetrySettings(max_reconsume_times=2)), was_nacked).before_put, ("retry.",)
+    )
     delay = PutInterceptor("delay", NAMES, Delays(LEVELS_MS, 10**9).before_put, scheduled_topics=WAITING)
     brokers.append(open_broker(fs, clock, interceptors=[retry, delay]))
     return brokers[0]
