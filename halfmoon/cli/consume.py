@@ -153,7 +153,7 @@ def _print(batches: Iterator[list[Any]], formatter: Formatter, total: int | None
 def header_filter(tag: str | None, sql: str | None) -> reading.Keep:
     """Which records --tag and --sql want.
 
-    These filters look at headers alone, and kafka-python's records have them as the broker's own do.
+    These filters look at headers and values alone, and kafka-python's records have them as the broker's own do.
     """
     if tag is None and sql is None:
         return reading.every

@@ -44,7 +44,8 @@ from halfmoon.hooks.features import (
 )
 from halfmoon.schema.control import FROM_END, Binding
 from halfmoon.schema.provenance import GivenUp, Origin, Provenance, SourceRange, SourceRun, decode_origin
-from halfmoon.services.common.filtering import matches
+from halfmoon.services.common.filtering import FoundInThread, found_in_thread, matches
+from halfmoon.services.common.filters import takes_long
 from halfmoon.services.common.gathering import (
     MERGE_BYTES,
     MERGE_RECORDS,
@@ -74,6 +75,7 @@ __all__ = [
     "Durability",
     "Extent",
     "Feature",
+    "FoundInThread",
     "FrameReading",
     "Gathered",
     "GivenUp",
@@ -103,8 +105,10 @@ __all__ = [
     "WholeFrame",
     "batch_body",
     "decode_origin",
+    "found_in_thread",
     "matches",
     "parse_header",
     "records_with",
     "set_log_append_time",
+    "takes_long",
 ]

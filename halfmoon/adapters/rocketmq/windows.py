@@ -18,6 +18,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple
 
 from halfmoon.adapters.rocketmq.filters import Filter
@@ -35,7 +36,8 @@ from halfmoon.core.transactions.aborted import AbortedBatches
 from halfmoon.errors import BrokerError
 from halfmoon.remoting.message import physical_offset
 from halfmoon.schema import provenance
-from halfmoon.services.common.filtering import matches
+from halfmoon.services.common.filtering import FoundInThread, found_in_thread, matches
+from halfmoon.services.common.filters import takes_long
 from halfmoon.services.common.leaving_out import LeavingOut
 from halfmoon.services.common.services import Services
 
@@ -61,7 +63,7 @@ KEPT_BYTES = 16 << 20
 class OpenBatch:
     """A batch, decompressed. `bounds`: where its records begin."""
 
-    __slots__ = ("body", "bounds", "end_offset", "header", "position", "prepared", "rows", "store_ms")
+    __slots__ = ("body", "bounds", "end_offset", "found", "header", "position", "prepared", "rows", "store_ms")
 
     def __init__(
         self, position: int, header: BatchHeader, body: bytes, store_ms: int, prepared: Sequence[int] = ()
@@ -76,6 +78,8 @@ class OpenBatch:
         self.bounds: array[int] | None = None
         self.rows: dict[Filter, Sequence[int]] = {}
         """Which records a filter lets through."""
+        self.found: dict[Filter, FoundInThread | BrokerError] = {}
+        """What a thread has found for a window that is about to be made."""
 
     def walk(self) -> array[int]:
         """Raises BrokerError(INVALID_RECORD)."""
@@ -85,8 +89,18 @@ class OpenBatch:
 
     def matching(self, wanted: Filter, on_error: Callable[[Exception], None]) -> Sequence[int]:
         """Indexes of the records it lets through. Raises BrokerError(INVALID_RECORD)."""
-        found = matches(self.body, self.header, wanted.matcher, on_error)
-        return [index for part in found for index, _ in part]
+        there = self.found.pop(wanted, None)
+        if there is None:
+            found = matches(self.body, self.header, wanted.matcher, on_error)
+            return [index for part in found for index, _ in part]
+        if isinstance(there, BrokerError):
+            raise there
+        for error in there.errors:
+            on_error(error)
+        return [index for part in there.parts for index, _ in part]
+
+    def takes_long(self, wanted: Filter) -> bool:
+        return wanted not in self.rows and takes_long(wanted.matcher, self.body)
 
     def row_for(self, offset: int) -> int:
         """The index of the first record at or after a queue offset. Raises BrokerError(INVALID_RECORD)."""
@@ -117,6 +131,28 @@ class Window(NamedTuple):
 Key = tuple["Partition", "Filter | None", MessageWriter]
 Loading = Callable[[], list[OpenBatch]]
 """A function for a thread, whose result `make` goes on with."""
+
+
+def _looked_at(batches: list[OpenBatch], wanted: Filter) -> list[OpenBatch]:
+    """For a thread: the same batches, after a filter that takes long has looked at them."""
+    for batch in batches:
+        if batch.takes_long(wanted):
+            batch.found[wanted] = found_in_thread(batch.body, batch.header, wanted.matcher)
+    return batches
+
+
+def in_thread(wanted: Filter | None, batches: list[OpenBatch] | Loading) -> Loading | None:
+    """What a thread has to do before `make`; None where there is nothing."""
+    if not isinstance(batches, list):
+        load: Loading = batches
+        return load if wanted is None else partial(_load_and_look, load, wanted)
+    if wanted is None or not any(batch.takes_long(wanted) for batch in batches):
+        return None
+    return partial(_looked_at, batches, wanted)
+
+
+def _load_and_look(load: Loading, wanted: Filter) -> list[OpenBatch]:
+    return _looked_at(load(), wanted)
 
 
 class Windows:
