@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from halfmoon.cli import output, reading
+from halfmoon.cli import completing, output, reading
 from halfmoon.cli.asking import ask
 from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.connect import admin, consumer, offsets_of, patiently, producer
@@ -48,7 +48,7 @@ CONFIGURED = "errors.deadletterqueue.topic.name"
 
 app = typer.Typer(help="List, show and replay dead letters.", no_args_is_help=True)
 
-Group = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+Group = Annotated[str, typer.Argument(metavar="GROUP", show_default=False, autocompletion=completing.groups)]
 FromOption = Annotated[int | None, typer.Option("--from-offset", min=0, help="First offset.", show_default=False)]
 UptoOption = Annotated[
     int | None, typer.Option("--to-offset", min=0, help="Last offset (inclusive).", show_default=False)

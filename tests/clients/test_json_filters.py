@@ -108,6 +108,7 @@ def test_a_wrong_field_is_refused_with_its_place(broker: Broker, name: str) -> N
         make_view(broker, name, "value.[0] = 1")
 
 
+@pytest.mark.timeout(240)
 def test_a_view_has_each_match_once_over_restarts(name: str) -> None:
     with Broker(config={"log": {"segment_bytes": "1MiB"}}) as own:
         view = make_view(own, name, SQL)
