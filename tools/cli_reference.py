@@ -29,7 +29,8 @@ Every command has `--help`, which says the same as this page.
 - **Exit codes.** 0 success, 1 failure or refusal, 2 invalid command line, 130 interrupted by Ctrl-C.
 - **Shell completion.** `halfmoon --install-completion` for bash, zsh, fish and PowerShell. It completes commands and
   options, and asks the broker for names of topics and groups: the one of `-b`, `--command-config` or the environment.
-  It waits for at most a second. Internal topics are offered behind `__`.
+  It waits for a second, or for as long as `HALFMOON_COMPLETION_TIMEOUT_S` says. Internal topics are offered behind
+  `__`.
 - **Patterns.** `topic describe`, `alter`, `delete` and `consume` take shell patterns (`*`, `?`, `[a-z]`) instead of
   names; quote them for your shell. They match no internal topics. `topic delete 'orders-*'` lists the topics and asks;
   with `--yes` or `--dry-run` it does not ask. A `consume` without `--group` reads the topics that are there when it

@@ -19,8 +19,9 @@ import typer
 if TYPE_CHECKING:
     from halfmoon.cli.admin_client import AdminClient
 
+TIMEOUT = "HALFMOON_COMPLETION_TIMEOUT_S"
 TIME_S = 1.0
-"""How long a broker may take."""
+"""How long a broker may take, where the environment does not say."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9._@%+/~-]+")
 _BREAKS = re.compile(r"[:=]+")
@@ -47,7 +48,7 @@ def groups(context: typer.Context, incomplete: str) -> list[str]:
 
 def _names(context: typer.Context, incomplete: str, ask: Callable[[AdminClient], list[str]]) -> list[str]:
     """What the broker answers within `TIME_S`, but for what the command line has already."""
-    if context.params.get("protocol", "kafka") != "kafka":
+    if (context.params.get("protocol") or "kafka") != "kafka":
         return []
     found: list[str] = []
 
@@ -57,13 +58,20 @@ def _names(context: typer.Context, incomplete: str, ask: Callable[[AdminClient],
 
     asking = Thread(target=work, daemon=True)
     asking.start()
-    asking.join(TIME_S)
+    asking.join(_time_s())
     there = {each for value in context.params.values() if isinstance(value, list | tuple) for each in value}
     return sorted(
         name
         for name in set(found)
         if name.startswith(incomplete) and (name == incomplete or name not in there) and _PLAIN.fullmatch(name)
     )
+
+
+def _time_s() -> float:
+    try:
+        return float(os.environ[TIMEOUT])
+    except (KeyError, ValueError):
+        return TIME_S
 
 
 def _asked(context: typer.Context, ask: Callable[[AdminClient], list[str]]) -> list[str]:

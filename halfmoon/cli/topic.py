@@ -182,15 +182,14 @@ def delete(
 
 
 def _confirm(topics: list[str]) -> None:
-    """Raises CliError unless a person agrees."""
+    """Raises CliError unless a person agrees. Not by typer.confirm, which writes to stdout, too."""
     output.note("\n".join(topics))
-    try:
-        agreed = typer.confirm(f"Delete {len(topics)} topic{'s' if len(topics) != 1 else ''}?", err=True)
-    except typer.Abort:
-        if sys.stdin.isatty():
-            raise
-        raise CliError("nothing was deleted: specify --yes where nobody can be asked") from None
-    if not agreed:
+    print(f"Delete {len(topics)} topic{'s' if len(topics) != 1 else ''}? [y/N]: ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline()
+    if not answer:
+        output.note("")
+        raise CliError("nothing was deleted: specify --yes where nobody can be asked")
+    if answer.strip().lower() not in ("y", "yes"):
         raise CliError("nothing was deleted")
 
 

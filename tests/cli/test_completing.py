@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from halfmoon.cli import completing
-from halfmoon.cli.completing import command_of
+from halfmoon.cli.completing import TIMEOUT, command_of
 from tests.cli.conftest import CommandLine
 
 
@@ -34,11 +34,15 @@ def commit(servers: str, group: str, topic: str) -> None:
     consumer.close()
 
 
+PATIENT = "30"
+"""Seconds: a machine under load must not fail a test."""
+
+
 def completed(line: str, servers: str = "", **environment: str) -> list[str]:
     """What bash is offered for the last word; each word was one for bash too, but for `:` and `=`."""
     words = line.replace(":", "\n:\n").replace("=", "\n=\n").replace(" ", "\n").split("\n")
     words = [word for word in words[:-1] if word] + words[-1:]
-    given = {"HALFMOON_BOOTSTRAP_SERVER": servers} if servers else {}
+    given = {TIMEOUT: PATIENT} | ({"HALFMOON_BOOTSTRAP_SERVER": servers} if servers else {})
     done = subprocess.run(
         [sys.executable, "-m", "halfmoon"],
         env={
@@ -95,7 +99,7 @@ def test_a_broker_that_does_not_answer_is_not_waited_for() -> None:
         assert completed("halfmoon topic describe a", "127.0.0.1:1") == []
         quick = time.monotonic() - quick
         begun = time.monotonic()
-        assert completed("halfmoon topic describe a", f"127.0.0.1:{port}") == []
+        assert completed("halfmoon topic describe a", f"127.0.0.1:{port}", **{TIMEOUT: "no number"}) == []
         assert time.monotonic() - begun < 5 * quick + 2 * completing.TIME_S
 
 
@@ -132,7 +136,7 @@ def test_what_zsh_and_fish_say(said: str, command: str) -> None:
 def asked(shell: str, said: str, servers: str) -> str:
     environment = {
         **os.environ, "_HALFMOON_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": said,
-        "_TYPER_COMPLETE_FISH_ACTION": "get-args", "HALFMOON_BOOTSTRAP_SERVER": servers,
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args", "HALFMOON_BOOTSTRAP_SERVER": servers, TIMEOUT: PATIENT,
     }  # fmt: skip
     done = subprocess.run([sys.executable, "-m", "halfmoon"], env=environment, capture_output=True, text=True)
     assert done.stderr == ""
@@ -150,7 +154,7 @@ def test_in_a_bash(names: str, bootstrap_servers: str, tmp_path: Path) -> None:
     halfmoon.write_text(f'#!/bin/sh\nexec {sys.executable} -m halfmoon "$@"\n')
     halfmoon.chmod(0o755)
     script = f"""
-        PATH={tmp_path}:$PATH
+        export PATH={tmp_path}:$PATH {TIMEOUT}={PATIENT}
         source <(_HALFMOON_COMPLETE=source_bash halfmoon)
         COMP_WORDS=(halfmoon topic describe -b {bootstrap_servers.replace(":", " : ")} {names})
         COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))

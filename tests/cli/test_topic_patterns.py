@@ -49,7 +49,7 @@ def three(broker_cli: CommandLine, name: str) -> Iterator[str]:
     topics = [f"{name}-a", f"{name}-b", name]
     broker_cli.ok("topic", "create", *topics, "-p", "1")
     for topic in topics:
-        broker_cli.ok("produce", topic, topic.removeprefix(name) or "none")
+        broker_cli.ok("produce", topic, topic.removeprefix(f"{name}-").replace(name, "none"))
     yield name
     broker_cli("topic", "delete", *topics)
 
@@ -98,12 +98,8 @@ def test_a_dry_run_names_what_is_not_there(broker_cli: CommandLine, three: str) 
 
 def test_consume(broker_cli: CommandLine, three: str) -> None:
     read = broker_cli.ok("consume", f"{three}-*", "-e", "-f", "%s%n").out
-    assert sorted(read.split()) == ["-a", "-b"]
-    assert sorted(broker_cli.ok("consume", f"{three}*", "--last", "3", "-f", "%s%n").out.split()) == [
-        "-a",
-        "-b",
-        "none",
-    ]
+    assert sorted(read.split()) == ["a", "b"]
+    assert sorted(broker_cli.ok("consume", f"{three}*", "--last", "3", "-f", "%s%n").out.split()) == ["a", "b", "none"]
     said = broker_cli("consume", f"{three}-x*", "-e").failed_with(1)
     assert said == f"halfmoon: {three}-x*: no topic matches"
     said = broker_cli("consume", "a*", "--protocol", "rocketmq").failed_with(2)
@@ -117,7 +113,7 @@ def test_a_group_reads_new_topics_that_match(
     reader = program("consume", f"{three}-*", "-g", f"{three}-group", "-f", "%t %s%n")
     assert reader.stdout is not None
     first = {reader.stdout.readline().decode().strip() for _ in range(2)}
-    assert first == {f"{three}-a -a", f"{three}-b -b"}
+    assert first == {f"{three}-a a", f"{three}-b b"}
     broker_cli.ok("topic", "create", f"{three}-new", "-p", "1")
     broker_cli.ok("produce", f"{three}-new", "late")
     assert reader.stdout.readline().decode().strip() == f"{three}-new late"
