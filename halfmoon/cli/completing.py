@@ -109,6 +109,8 @@ def command_of(environment: MutableMapping[str, str]) -> str:
 def _put_together(environment: MutableMapping[str, str]) -> None:
     """`-b`, `127.0.0.1`, `:`, `9092` are two words. The script that the shell has stands a word on a line."""
     parts = environment["COMP_WORDS"].split("\n")
+    if len(parts) == 1:  # another script, which has blanks between words
+        return
     try:
         at = int(environment["COMP_CWORD"])
     except (KeyError, ValueError):

@@ -126,6 +126,12 @@ def test_what_bash_has_taken_apart(words: list[str], at: int, together: list[str
     assert environment == {"COMP_WORDS": "\n".join(together), "COMP_CWORD": str(at_then)}
 
 
+def test_words_with_blanks_between_them() -> None:
+    environment = {"COMP_WORDS": "halfmoon topic de", "COMP_CWORD": "2"}
+    assert command_of(environment) == "topic"
+    assert environment == {"COMP_WORDS": "halfmoon topic de", "COMP_CWORD": "2"}
+
+
 @pytest.mark.parametrize(
     ("said", "command"), [("halfmoon to", ""), ("halfmoon topic ", "topic"), ("halfmoon topic de", "topic"), ("", "")]
 )
