@@ -27,7 +27,17 @@ Every command has `--help`, which says the same as this page.
 - **Output.** Results go to stdout, as text for people or with `-o json` for programs; everything else goes to stderr.
   The text may change. JSON fields keep their names; a field that is renamed appears under both names for one version.
 - **Exit codes.** 0 success, 1 failure or refusal, 2 invalid command line, 130 interrupted by Ctrl-C.
-- **Shell completion.** `halfmoon --install-completion`.
+- **Shell completion.** `halfmoon --install-completion` for bash, zsh, fish and PowerShell. It completes commands and
+  options, and asks the broker for names of topics and groups: the one of `-b`, `--command-config` or the environment.
+  It waits for a second, or for as long as `HALFMOON_COMPLETION_TIMEOUT_S` says. Internal topics are offered behind
+  `__`.
+- **Patterns.** `topic describe`, `alter`, `delete` and `consume` take shell patterns (`*`, `?`, `[a-z]`) instead of
+  names; quote them for your shell. They match no internal topics. `topic delete 'orders-*'` lists the topics and asks;
+  with `--yes` or `--dry-run` it does not ask. A `consume` without `--group` reads the topics that are there when it
+  starts.
+- **Files.** `halfmoon produce photos --file *.jpg --key-from-name` sends each file as one record. `halfmoon consume
+  photos -e --to-files DIR --file-name %k` writes each value to a file; a file with the same name is replaced. `/` in a
+  name becomes `_`.
 
 """
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pyperf
 
 from halfmoon.core.records.batches import build_batch
@@ -20,6 +22,11 @@ NO_NEEDLE = "NOT (TAGS <> 'wanted' OR price < 10 OR price > 20)"
 """The same cannot be told from bytes alone, so every record is read."""
 
 
+JSON = "value.status = 'paid' AND value.total > 100 AND value.items[0].sku LIKE 'a%'"
+JSON_NO_NEEDLE = "NOT (value.status <> 'paid' OR value.total < 100)"
+"""Likewise, of values of 300 bytes."""
+
+
 def add(runner: pyperf.Runner) -> None:
     for name, compiled in (
         ("tag", compile_tags(TAG)), ("SQL92, three conditions", compile_sql(SQL)),
@@ -30,11 +37,26 @@ def add(runner: pyperf.Runner) -> None:
             runner.bench_func(f"{name}, batches of 100{codec_name}", _look, compiled, [batch], inner_loops=100)
         ones = [_batch([number], NONE) for number in range(BATCHES)]
         runner.bench_func(f"{name}, batches of 1", _look, compiled, ones, inner_loops=BATCHES)
+    values = build_batch((None, _order(number), 1_000 + number, ()) for number in range(100))
+    for name, expression in (("one in ten parsed", JSON), ("every value parsed", JSON_NO_NEEDLE)):
+        compiled = compile_sql(expression)
+        runner.bench_func(f"SQL92 over JSON, {name}", _look, compiled, [values], inner_loops=100)
 
 
 def _look(compiled: MessageFilter, batches: list[bytes]) -> None:
     for batch in batches:
         matching(batch, compiled)
+
+
+def _order(number: int) -> bytes:
+    order = {
+        "id": f"order-{number}",
+        "status": "paid" if number % 10 == 0 else "new",
+        "total": 100.5 + number,
+        "customer": {"name": "Ann Example", "country": "DE", "since": "2020-01-01"},
+        "items": [{"sku": f"a-{item}", "quantity": 2, "price": 9.99} for item in range(4)],
+    }
+    return json.dumps(order).encode()
 
 
 def _batch(numbers: range | list[int], codec: int) -> bytes:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from halfmoon.cli import acl_rules, outcomes, output
+from halfmoon.cli import acl_rules, completing, outcomes, output
 from halfmoon.cli.acl_rules import Target
 from halfmoon.cli.asking import ask_about_security
 from halfmoon.cli.brokers import Brokers
@@ -31,14 +31,14 @@ app = typer.Typer(help="Add, remove and list access rules; check what they allow
 COLUMNS = ("permission", "principal", "host", "operation", "resource", "name", "pattern")
 
 
-def _names(option: str, what: str) -> Any:
-    return typer.Option(option, metavar="NAME", help=f"{what} Repeatable.", show_default=False)
+def _names(option: str, what: str, complete: Any = None) -> Any:
+    return typer.Option(option, metavar="NAME", help=f"{what} Repeatable.", show_default=False, autocompletion=complete)
 
 
 @dataclass(frozen=True)
 class Resources:
-    topic: Annotated[list[str] | None, _names("--topic", "A topic; '*' is every one.")] = None
-    group: Annotated[list[str] | None, _names("--group", "A consumer group.")] = None
+    topic: Annotated[list[str] | None, _names("--topic", "A topic; '*' is every one.", completing.topics)] = None
+    group: Annotated[list[str] | None, _names("--group", "A consumer group.", completing.groups)] = None
     transactional_id: Annotated[list[str] | None, _names("--transactional-id", "A transactional id.")] = None
     user: Annotated[list[str] | None, _names("--user", "A user whose tokens it is about, as User:alice.")] = None
     delegation_token: Annotated[list[str] | None, _names("--delegation-token", "A delegation token's id.")] = None

@@ -6,11 +6,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from halfmoon.cli import output, reading, rocketmq_consume, times
+from halfmoon.cli import completing, output, output_files, reading, rocketmq_consume, times, topic_patterns
 from halfmoon.cli.away import AwayWatch
 from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.connect import consumer
@@ -33,12 +34,22 @@ if TYPE_CHECKING:
     from kafka import KafkaConsumer
 
 FETCH_BYTES = 8 << 20
+NEW_TOPICS_MS = 5_000
+"""How often a member of a group looks for new topics that match a pattern."""
 
 
 @option_groups
 def consume(
     context: typer.Context,
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)],
+    topics: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TOPIC...",
+            help="Topics, or shell patterns, such as 'orders-*'. With --group, new topics that match are read too.",
+            show_default=False,
+            autocompletion=completing.topics,
+        ),
+    ],
     where: Annotated[str, typer.Option("--from", metavar="WHERE", help=f"beginning, end, {times.HELP}")] = "beginning",
     offset: Annotated[
         int | None,
@@ -57,7 +68,13 @@ def consume(
     exit_at_end: Annotated[bool, typer.Option("-e", "--exit", help="Stop at the current end.")] = False,
     group: Annotated[
         str | None,
-        typer.Option("-g", "--group", help="Read as a member of this group, and commit.", show_default=False),
+        typer.Option(
+            "-g",
+            "--group",
+            help="Read as a member of this group, and commit.",
+            show_default=False,
+            autocompletion=completing.groups,
+        ),
     ] = None,
     tag: TagOption = None,
     sql: SqlOption = None,
@@ -76,6 +93,19 @@ def consume(
             "-f", "--format", help="%t topic %p partition %o offset %T time %k key %s value %h headers %K %S sizes %n"
         ),
     ] = DEFAULT_FORMAT,
+    to_files: Annotated[
+        Path | None,
+        typer.Option(
+            "--to-files",
+            metavar="DIR",
+            help="Write each value to a file in DIR, and print the file's path.",
+            file_okay=False,
+            show_default=False,
+        ),
+    ] = None,
+    file_name: Annotated[
+        str, typer.Option("--file-name", metavar="FORMAT", help="With --to-files: the files' names, as of --format.")
+    ] = output_files.DEFAULT_NAME,
     *,
     brokers: Brokers,
     protocol: ProtocolOption = Protocol.KAFKA,
@@ -87,8 +117,8 @@ def consume(
     filtered = any(each is not None for each in (tag, sql, language))
     _refuse_contradictions(where, offset, partitions, last, group, count, filtered=filtered)
     if protocol is Protocol.ROCKETMQ:
-        _refuse_what_rocketmq_has_not(where, group, tag, sql, language)
-    formatter = _formatter(form, result)
+        _refuse_what_rocketmq_has_not(topics, where, group, tag, sql, language)
+    formatter = _formatter(form, result) if to_files is None else _file_writer(to_files, file_name, form, result)
     keep = (
         header_filter(tag, sql)
         if language is None or protocol is Protocol.ROCKETMQ
@@ -101,6 +131,8 @@ def consume(
     settings: dict[str, Any] = {"max_partition_fetch_bytes": FETCH_BYTES, "max_poll_records": reading.MAX_RECORDS}
     if group is not None:
         settings |= {"group_id": group, "auto_offset_reset": "latest" if start.at_end else "earliest"}
+        if topic_patterns.any_pattern(topics):
+            settings["metadata_max_age_ms"] = NEW_TOPICS_MS
     try:
         if protocol is Protocol.ROCKETMQ:
             wanted = rocketmq_consume.Wanted(
@@ -109,7 +141,8 @@ def consume(
             _print(rocketmq_consume.read(client_options(namesrv, brokers), wanted), formatter, count)
             return
         with consumer(brokers, **settings) as client, AwayWatch(brokers.tcp_servers(), output.note, brokers.security):
-            found = reading.partitions_of(client, topics, partitions)
+            wanted_topics = topic_patterns.expand(topics, client.topics)
+            found = reading.partitions_of(client, wanted_topics, partitions)
             if last is not None:
                 first, end = reading.last_offsets(client, found, last)
                 records = [r for batch in reading.read_assigned(client, first, end, None) for r in batch]
@@ -153,7 +186,7 @@ def _print(batches: Iterator[list[Any]], formatter: Formatter, total: int | None
 def header_filter(tag: str | None, sql: str | None) -> reading.Keep:
     """Which records --tag and --sql want.
 
-    These filters look at headers alone, and kafka-python's records have them as the broker's own do.
+    These filters look at headers and values alone, and kafka-python's records have them as the broker's own do.
     """
     if tag is None and sql is None:
         return reading.every
@@ -207,6 +240,15 @@ def _formatter(form: str, result: Output) -> Formatter:
         raise typer.BadParameter(str(error), param_hint="--format") from None
 
 
+def _file_writer(directory: Path, name: str, form: str, result: Output) -> Formatter:
+    if form != DEFAULT_FORMAT:
+        raise typer.BadParameter("--format and --to-files exclude each other: a file has the value as it is")
+    try:
+        return output_files.writer(directory, compile_format(name), result)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--file-name") from None
+
+
 def _refuse_contradictions(
     where: str,
     offset: int | None,
@@ -230,8 +272,10 @@ def _refuse_contradictions(
 
 
 def _refuse_what_rocketmq_has_not(
-    where: str, group: str | None, tag: str | None, sql: str | None, language: str | None
+    topics: list[str], where: str, group: str | None, tag: str | None, sql: str | None, language: str | None
 ) -> None:
+    if topic_patterns.any_pattern(topics):
+        raise typer.BadParameter("patterns of topics are not supported with --protocol rocketmq")
     if language is not None:
         split_language(language)
         if tag is not None or sql is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from halfmoon.cli import reading
+from halfmoon.cli import completing, reading
 from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.connect import admin, consumer
 from halfmoon.cli.consume import header_filter
@@ -33,7 +33,7 @@ Place = tuple[str, int, int]
 """Topic, partition, offset."""
 
 
-Group = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+Group = Annotated[str, typer.Argument(metavar="GROUP", show_default=False, autocompletion=completing.groups)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count them.")]
 Note = Annotated[str, typer.Option("--note", help="Why: shown with the mark.", show_default=False)]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from halfmoon.cli import outcomes, output, reset, times
+from halfmoon.cli import completing, outcomes, output, reset, times
 from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.connect import admin, patiently
 from halfmoon.cli.errors import CliError, describe_code
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="List, describe, configure, reset and delete consumer groups.", no_args_is_help=True)
 
-GroupName = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", show_default=False, autocompletion=completing.groups)]
 DESCRIBED = ("topic", "partition", "committed", "end", "lag", "member", "client", "host")
 PLANNED = ("topic", "partition", "committed", "new", "change")
 
@@ -118,7 +118,9 @@ def configs(
 @app.command()
 @option_groups
 def alter(
-    groups: Annotated[list[str], typer.Argument(metavar="GROUP...", show_default=False)],
+    groups: Annotated[
+        list[str], typer.Argument(metavar="GROUP...", show_default=False, autocompletion=completing.groups)
+    ],
     settings: Annotated[
         list[str],
         typer.Option("-c", "--config", "--set", metavar="NAME=VALUE", help="Configuration of the group. Repeatable."),
@@ -152,7 +154,9 @@ def alter(
 @app.command()
 @option_groups
 def delete(
-    groups: Annotated[list[str], typer.Argument(metavar="GROUP...", show_default=False)],
+    groups: Annotated[
+        list[str], typer.Argument(metavar="GROUP...", show_default=False, autocompletion=completing.groups)
+    ],
     *,
     brokers: Brokers,
     result: OutputOption = Output.TEXT,
@@ -172,7 +176,10 @@ def reset_offsets(
     topic: Annotated[
         list[str],
         typer.Option(
-            "--topic", metavar="TOPIC[:PARTITION,…]", help="Only this topic, or these partitions. Repeatable."
+            "--topic",
+            metavar="TOPIC[:PARTITION,…]",
+            help="Only this topic, or these partitions. Repeatable.",
+            autocompletion=completing.topics,
         ),
     ] = [],
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,

@@ -15,19 +15,24 @@ from halfmoon.cli.formats import from_json
 
 @dataclass(slots=True)
 class Message:
-    """What is sent as one record. `timestamp_ms` None lets the producer's clock say."""
+    """What is sent as one record. `timestamp_ms` None lets the producer's clock say. `label`: what an error calls it,
+    where that is not its number."""
 
     value: bytes | None
     key: bytes | None = None
     headers: list[tuple[str, bytes]] = field(default_factory=list)
     timestamp_ms: int | None = None
+    label: str = ""
 
 
-def to_message(number: int, text: bytes, common: Message, split: bytes | None, null: bool, as_json: bool) -> Message:
+def to_message(
+    number: int | str, text: bytes, common: Message, split: bytes | None, null: bool, as_json: bool
+) -> Message:
     """The record that a piece of input stands for. `common`: what all have; `split`: what stands between key and value;
-    `null`: empty ones are null. Raises CliError, which names the record by its `number`."""
+    `null`: empty ones are null. Raises CliError, which names the record by its `number`, or by the name that it has."""
+    named = number if isinstance(number, str) else f"record {number}"
     if as_json:
-        return _message_from_json(number, text, common)
+        return _message_from_json(named, text, common)
     key: bytes | None = common.key
     value: bytes | None = text
     if split is not None:
@@ -37,11 +42,11 @@ def to_message(number: int, text: bytes, common: Message, split: bytes | None, n
     if null:
         key, value = key or None, value or None
     if key is None and value is None:
-        raise CliError(f"record {number}: neither a key nor a value")
+        raise CliError(f"{named}: neither a key nor a value")
     return Message(value, key, common.headers, common.timestamp_ms)
 
 
-def _message_from_json(number: int, text: bytes, common: Message) -> Message:
+def _message_from_json(named: str, text: bytes, common: Message) -> Message:
     """A line of `consume -o json`; flags given on the command line win over what it says. Its partition is not kept."""
     try:
         values = json.loads(text)
@@ -54,7 +59,7 @@ def _message_from_json(number: int, text: bytes, common: Message) -> Message:
         key = common.key if common.key is not None else from_json(values, "key")
         return Message(from_json(values, "value"), key, [*headers, *common.headers], timestamp_ms)
     except (ValueError, KeyError, TypeError) as error:
-        raise CliError(f"record {number}: not a JSON record: {error}") from None
+        raise CliError(f"{named}: not a JSON record: {error}") from None
 
 
 def lines_of(stream: BinaryIO, delimiter: bytes) -> Iterator[bytes]:

@@ -51,8 +51,14 @@ def _parse_and_run(arguments: list[str]) -> object:
 
     from halfmoon.cli.commands import COMMANDS, GROUPS, command_line
 
-    runs = COMPLETION in os.environ or any(word in COMMANDS or word in GROUPS for word in arguments)
-    command = typer.main.get_command(command_line(arguments[0] if arguments else "", runs=runs))
+    name = arguments[0] if arguments else ""
+    completes = COMPLETION in os.environ
+    if completes:
+        from halfmoon.cli.completing import command_of
+
+        name = command_of(os.environ)
+    runs = completes or any(word in COMMANDS or word in GROUPS for word in arguments)
+    command = typer.main.get_command(command_line(name, runs=runs))
     return command.main(args=arguments, prog_name="halfmoon", standalone_mode=False)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from halfmoon.cli import output, times
+from halfmoon.cli import completing, output, times
 from halfmoon.cli.asking import ask
 from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.errors import CliError
@@ -26,7 +26,10 @@ _PLACE = re.compile(r"(?:(.+)[/@:-])?([0-9]{1,9})[/@:]([0-9]{1,18})")
 
 app = typer.Typer(help="Find messages, and show their history.", no_args_is_help=True)
 
-TopicOption = Annotated[str, typer.Option("-t", "--topic", help="Topic of the message.", show_default=False)]
+TopicOption = Annotated[
+    str,
+    typer.Option("-t", "--topic", help="Topic of the message.", show_default=False, autocompletion=completing.topics),
+]
 
 
 @app.callback()
@@ -91,7 +94,10 @@ def show(
         typer.Option("--offset", metavar="[TOPIC/]PARTITION/OFFSET", help="Offset of the message.", show_default=False),
     ],
     topic: Annotated[
-        str | None, typer.Option("-t", "--topic", help="Topic of the message.", show_default=False)
+        str | None,
+        typer.Option(
+            "-t", "--topic", help="Topic of the message.", show_default=False, autocompletion=completing.topics
+        ),
     ] = None,
     *,
     brokers: Brokers,

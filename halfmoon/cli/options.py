@@ -48,7 +48,9 @@ TagOption = Annotated[
 ]
 SqlOption = Annotated[
     str | None,
-    typer.Option("--sql", metavar="SQL92", help="Only records whose headers match: 'price > 5'.", show_default=False),
+    typer.Option(
+        "--sql", metavar="SQL92", help="Only matching headers, JSON fields: 'a = 1 OR value.b > 5'.", show_default=False
+    ),
 ]
 
 ProtocolOption = Annotated[Protocol, typer.Option("--protocol", help="Client protocol. rocketmq uses a name server.")]

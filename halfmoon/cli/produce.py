@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from halfmoon.cli import outcomes, output, rocketmq_message, rocketmq_produce, times
+from halfmoon.cli import completing, outcomes, output, rocketmq_message, rocketmq_produce, times
 from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.connect import admin, producer
 from halfmoon.cli.errors import CliError, describe_kafka_error
+from halfmoon.cli.input_files import check_files, messages_of
 from halfmoon.cli.input_records import Message, lines_of, to_message, unescape
 from halfmoon.cli.option_groups import option_groups
 from halfmoon.cli.options import (
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from kafka import KafkaProducer
 
 MAX_UNANSWERED = 20_000
-"""So many records may be on their way: bounds what a quick pipe can pile up in memory."""
+"""So many records may be on their way: bounds what a quick pipe can pile up in memory; their bytes, what files can."""
+MAX_UNANSWERED_BYTES = 64 << 20
 MAX_REQUEST_BYTES = 100 << 20
 ANSWER_TIMEOUT_S = 120.0
 LAST_ANSWERS_S = 1.0
@@ -54,11 +56,15 @@ class Compression(StrEnum):
 @option_groups
 def produce(
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=completing.topics)],
     values: Annotated[
         list[str],
         typer.Argument(metavar="[VALUE]...", help="One record per value. Default: one record per line of stdin."),
     ] = [],
+    file: Annotated[
+        bool, typer.Option("--file", help="Each VALUE is a file: its content is one record's value. - is stdin.")
+    ] = False,
+    key_from_name: Annotated[bool, typer.Option("--key-from-name", help="With --file: its name is the key.")] = False,
     key: Annotated[str | None, typer.Option("-k", "--key", help="Key of all records.", show_default=False)] = None,
     headers: Annotated[
         list[str], typer.Option("-H", "--header", metavar="NAME=VALUE", help="Header of all records. Repeatable.")
@@ -93,6 +99,7 @@ def produce(
     refuse_address_of_another(protocol, context)
     if as_json and key_delimiter is not None:
         raise typer.BadParameter("--json and --key-delimiter exclude each other: a JSON line has its own key")
+    _refuse_contradictions(values, key, file=file, key_from_name=key_from_name)
     timestamp_ms = None if timestamp is None else time_ms(timestamp, "--timestamp")
     common = Message(
         value=None,
@@ -102,12 +109,16 @@ def produce(
     )
     if protocol is Protocol.ROCKETMQ:
         _refuse_what_rocketmq_has_not(timestamp, compression, common)
-    if values:
+    split = None if key_delimiter is None else unescape(key_delimiter)
+    if values and not file:
         lines: Iterable[bytes] = (value.encode("utf-8", "surrogateescape") for value in values)
     else:
-        lines = lines_of(sys.stdin.buffer, unescape(delimiter))
-    split = None if key_delimiter is None else unescape(key_delimiter)
-    messages = (to_message(number, text, common, split, null, as_json) for number, text in enumerate(lines, 1))
+        lines = [] if file else lines_of(sys.stdin.buffer, unescape(delimiter))
+    messages = (
+        messages_of(values, common, split, null, as_json, key_from_name)
+        if file
+        else (to_message(number, text, common, split, null, as_json) for number, text in enumerate(lines, 1))
+    )
     if protocol is Protocol.ROCKETMQ:
         at = client_options(namesrv, brokers)
         sent, partitions = rocketmq_produce.send_all(at, topic, partition, messages, result)
@@ -124,6 +135,15 @@ def produce(
     if result is Output.TEXT:
         where = f" (partition {', '.join(map(str, sorted(partitions)))})" if partitions else ""
         output.line(f"{sent} record{'s' if sent != 1 else ''} to {topic}{where}")
+
+
+def _refuse_contradictions(values: list[str], key: str | None, *, file: bool, key_from_name: bool) -> None:
+    if key_from_name and not file:
+        raise typer.BadParameter("--key-from-name goes with --file: only files have names")
+    if key_from_name and key is not None:
+        raise typer.BadParameter("--key and --key-from-name exclude each other")
+    if file:
+        check_files(values)
 
 
 def _refuse_what_rocketmq_has_not(timestamp: str | None, compression: Compression, common: Message) -> None:
@@ -155,7 +175,7 @@ def _announced(brokers: Brokers, client: KafkaProducer, topic: str, messages: It
         try:
             partitions = client.partitions_for(topic)  # the request that creates it
         except KafkaError as error:
-            raise CliError(f"record 1: {describe_kafka_error(error)}") from error
+            raise CliError(f"{first.label or 'record 1'}: {describe_kafka_error(error)}") from error
         output.note(f"{topic}: created, with {len(partitions)} partition{'s' if len(partitions) != 1 else ''}")
     yield first
     yield from messages
@@ -167,16 +187,18 @@ def _send_all(
     """Send everything; (records acknowledged, the partitions they went to). The first failure ends it with CliError."""
     from kafka.errors import KafkaError
 
-    unanswered: deque[Any] = deque()
+    unanswered: deque[tuple[str, Any, int]] = deque()
     partitions: set[int] = set()
-    sent = 0
+    sent = unanswered_bytes = 0
 
     def settle() -> None:
-        nonlocal sent
+        nonlocal sent, unanswered_bytes
+        label, future, size = unanswered.popleft()
+        unanswered_bytes -= size
         try:
-            answer = unanswered.popleft().get(timeout=ANSWER_TIMEOUT_S)
+            answer = future.get(timeout=ANSWER_TIMEOUT_S)
         except KafkaError as error:
-            raise CliError(f"record {sent + 1}: {describe_kafka_error(error)}") from error
+            raise CliError(f"{label or f'record {sent + 1}'}: {describe_kafka_error(error)}") from error
         with outcomes.uninterrupted():
             sent += 1
             partitions.add(answer.partition)
@@ -185,6 +207,7 @@ def _send_all(
                 output.write(output.json_line({**place, "timestamp": answer.timestamp}))
 
     def take_all() -> None:
+        nonlocal unanswered_bytes
         with output.progress("records", wanted=not sys.stdin.isatty()) as progress:
             for number, message in enumerate(messages, 1):
                 try:
@@ -197,9 +220,15 @@ def _send_all(
                         timestamp_ms=message.timestamp_ms,
                     )
                 except (KafkaError, ValueError, AssertionError) as error:
-                    raise CliError(f"record {number}: {_refusal(error)}") from error
-                unanswered.append(future)
-                while unanswered and (unanswered[0].is_done or len(unanswered) >= MAX_UNANSWERED):
+                    raise CliError(f"{message.label or f'record {number}'}: {_refusal(error)}") from error
+                size = len(message.value or b"")
+                unanswered.append((message.label, future, size))
+                unanswered_bytes += size
+                while unanswered and (
+                    unanswered[0][1].is_done
+                    or len(unanswered) >= MAX_UNANSWERED
+                    or unanswered_bytes > MAX_UNANSWERED_BYTES
+                ):
                     settle()
                     progress.advance()
             client.flush()
@@ -211,7 +240,7 @@ def _send_all(
     except KeyboardInterrupt:
         client.flush(timeout=LAST_ANSWERS_S)
         with suppress(CliError):
-            while unanswered and unanswered[0].is_done:
+            while unanswered and unanswered[0][1].is_done:
                 settle()
         output.note(outcomes.interrupted(topic, sent, len(unanswered)))
         raise

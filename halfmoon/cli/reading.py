@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from halfmoon.cli.errors import CliError
 from halfmoon.cli.times import EXPECTED, parse_time
+from halfmoon.cli.topic_patterns import any_pattern, regex
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer, TopicPartition
@@ -118,11 +119,15 @@ def read_assigned(
 def read_group(
     client: KafkaConsumer, topics: list[str], exit_at_end: bool, count: int | None, keep: Keep = every
 ) -> Iterator[list[Any]]:
-    """Lists of records of the partitions that the group gives us; only of those that `keep` wants.
+    """Lists of records of the partitions that the group gives us; only of those that `keep` wants. `topics`: names, and
+    patterns that new topics may match too.
 
     What was read is committed when the next list is asked for, so a record is lost by no crash, and may come twice.
     """
-    client.subscribe(topics)
+    if any_pattern(topics):
+        client.subscribe(pattern=regex(topics))
+    else:
+        client.subscribe(topics)
     while count is None or count > 0:
         # No more than may be given: what is read is committed.
         most = MAX_RECORDS if count is None else min(count, MAX_RECORDS)

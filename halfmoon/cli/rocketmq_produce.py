@@ -41,19 +41,19 @@ def send_all(
     """
     from halfmoon.client import ClientError, Producer, SendStatus
 
-    unanswered: deque[tuple[Future[Stored], int]] = deque()
+    unanswered: deque[tuple[Future[Stored], int, str]] = deque()
     unanswered_bytes = sent = 0
     partitions: set[int] = set()
     not_safe: Counter[SendStatus] = Counter()
 
     def settle() -> None:
         nonlocal sent, unanswered_bytes
-        future, size = unanswered.popleft()
+        future, size, label = unanswered.popleft()
         unanswered_bytes -= size
         try:
             answer = future.result(ANSWER_TIMEOUT_S)
         except (ClientError, TimeoutError) as error:
-            raise CliError(f"record {sent + 1}: {one_line(error) or 'no answer'}") from error
+            raise CliError(f"{label or f'record {sent + 1}'}: {one_line(error) or 'no answer'}") from error
         with outcomes.uninterrupted():
             sent += 1
             partitions.add(answer.partition)
@@ -81,9 +81,9 @@ def send_all(
                     made = to_message(topic, message)
                     future = lanes.send(made, _queue(queues, made, message.key))
                 except ValueError as error:
-                    raise CliError(f"record {number}: {one_line(error)}") from error
+                    raise CliError(f"{message.label or f'record {number}'}: {one_line(error)}") from error
                 size = len(message.value or b"")
-                unanswered.append((future, size))
+                unanswered.append((future, size, message.label))
                 unanswered_bytes += size
                 while unanswered and (
                     unanswered[0][0].done()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from halfmoon.cli import outcomes, output
+from halfmoon.cli import completing, outcomes, output, topic_patterns
 from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.connect import admin, offsets_of
 from halfmoon.cli.errors import CliError, describe_code
@@ -25,7 +26,16 @@ _WITHOUT_EFFECT = {kept.name for kept in KEPT_OF_TOPICS}
 
 app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
 
-Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)]
+NewNames = Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)]
+Names = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TOPIC...",
+        help="Topics, or shell patterns, such as 'orders-*'.",
+        show_default=False,
+        autocompletion=completing.topics,
+    ),
+]
 ConfigPairs = Annotated[
     list[str], typer.Option("-c", "--config", metavar="NAME=VALUE", help="Configuration of the topic. Repeatable.")
 ]
@@ -37,7 +47,7 @@ DryRun = Annotated[
 @app.command()
 @option_groups
 def create(
-    topics: Names,
+    topics: NewNames,
     partitions: Annotated[int, typer.Option("-p", "--partitions", help="-1: the broker's default.")] = -1,
     replicas: Annotated[int, typer.Option("-r", "--replicas", help="-1: the broker's default.")] = -1,
     settings: ConfigPairs = [],
@@ -100,7 +110,7 @@ def describe(
 ) -> None:
     """Show a topic's partitions, offsets and configuration."""
     with admin(brokers) as client:
-        described = [read_topic(client, topic, every) for topic in existing(client, topics)]
+        described = [read_topic(client, topic, every) for topic in existing(client, _expanded(client, topics))]
     output.described(described, _print_topic, result)
 
 
@@ -127,6 +137,7 @@ def alter(
         raise typer.BadParameter("nothing to alter: specify --config, --unset or --partitions")
     rows = []
     with admin(brokers) as client:
+        topics = _expanded(client, topics)
         existing(client, topics)
         for name in topics:
             problem = _alter_settings(client, name, changes, dry_run) if changes else None
@@ -145,18 +156,48 @@ def delete(
         bool,
         typer.Option("--force", help="Delete sources of views too. The views keep their records and get no new ones."),
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before deleting what a pattern matches.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
     *,
     brokers: Brokers,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Delete topics and their records."""
+    """Delete topics and their records. Asks before it deletes what a pattern matches."""
     with admin(brokers) as client:
+        by_pattern = topic_patterns.any_pattern(topics)
+        topics = _expanded(client, topics)
+        if dry_run:
+            absent = missing(client, topics)
+            rows = [outcomes.row("topic", name, absent.get(name), "would be deleted") for name in topics]
+            outcomes.report(rows, result)
+            return
+        if by_pattern and not yes:
+            _confirm(topics)
         refused = _allow_deletion(client, topics) if force else {}
         outcome = refused | delete_topics(client, [name for name in topics if name not in refused])
     for name, problem in outcome.items():
         if problem is not None and FORCE in problem and not force:
             outcome[name] = f"{problem} (halfmoon topic delete --force)"
     outcomes.report([outcomes.row("topic", name, outcome[name], "deleted") for name in dict.fromkeys(topics)], result)
+
+
+def _confirm(topics: list[str]) -> None:
+    """Raises CliError unless a person agrees. Not by typer.confirm, which writes to stdout, too."""
+    output.note("\n".join(topics))
+    print(f"Delete {len(topics)} topic{'s' if len(topics) != 1 else ''}? [y/N]: ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline()
+    if not answer:
+        output.note("")
+        raise CliError("nothing was deleted: specify --yes where nobody can be asked")
+    if answer.strip().lower() not in ("y", "yes"):
+        raise CliError("nothing was deleted")
+
+
+def _expanded(client: AdminClient, names: list[str]) -> list[str]:
+    """Raises CliError for a pattern that no topic matches."""
+    return topic_patterns.expand(
+        names, lambda: [topic["name"] for topic in client.describe_topics() if not topic["is_internal"]]
+    )
 
 
 def delete_topics(client: AdminClient, names: list[str]) -> dict[str, str | None]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from halfmoon.cli import outcomes, output, topic
+from halfmoon.cli import completing, outcomes, output, topic
 from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.connect import admin
 from halfmoon.cli.errors import CliError, describe_code
@@ -42,7 +42,7 @@ NO_VIEW = "that topic is not a view"
 
 app = typer.Typer(help="Create, list, describe and delete filtered views.", no_args_is_help=True)
 
-Names = Annotated[list[str], typer.Argument(metavar="VIEW...", show_default=False)]
+Names = Annotated[list[str], typer.Argument(metavar="VIEW...", show_default=False, autocompletion=completing.topics)]
 
 
 class Start(StrEnum):
@@ -57,14 +57,22 @@ class Start(StrEnum):
 def create(
     name: Annotated[str, typer.Argument(metavar="VIEW", show_default=False)],
     source: Annotated[
-        str, typer.Option("--from", metavar="SOURCE", help="Source topic of the view.", show_default=False)
+        str,
+        typer.Option(
+            "--from",
+            metavar="SOURCE",
+            help="Source topic of the view.",
+            show_default=False,
+            autocompletion=completing.topics,
+        ),
     ],
     tag: Annotated[
         list[str],
         typer.Option("--tag", metavar="TAGS", help="Records with this tag (header TAGS): 'paid || refunded'."),
     ] = [],
     sql: Annotated[
-        list[str], typer.Option("--sql", metavar="SQL92", help="Records whose headers match: 'price > 5'.")
+        list[str],
+        typer.Option("--sql", metavar="SQL92", help="Records with such headers, JSON fields: 'a = 1 OR value.b > 5'."),
     ] = [],
     other: Annotated[
         list[str],

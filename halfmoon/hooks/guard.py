@@ -88,7 +88,7 @@ class Guard:
             if kind is CoroutineType:
                 return self._coroutine(plugin, hook, made)
             if hook == "halfmoon_filters" and hasattr(made, "match"):
-                return _Filter(made.needle, self.wrap(plugin, hook, made.match))
+                return _Filter(made.needle, self.wrap(plugin, hook, made.match), getattr(made, "takes_long", False))
             return made
 
         guarded.__wrapped__ = call  # type: ignore[attr-defined]
@@ -161,6 +161,7 @@ class _Steps:
 class _Filter:
     """A compiled expression of a filter language (services/common/filters.MessageFilter)."""
 
-    def __init__(self, needle: Any, match: Callable[..., bool]) -> None:
+    def __init__(self, needle: Any, match: Callable[..., bool], takes_long: object) -> None:
         self.needle = needle
         self.match = match
+        self.takes_long = takes_long is True

@@ -138,7 +138,8 @@ def halfmoon_filters(ctx: PluginContext) -> Mapping[str, FilterCompiler]:
     """Offer filter languages: name → compile(expression).
 
     Called: in the loop: `compile` per subscription (FilterSyntaxError refuses it), `match` per record in which its
-    needle occurs. Cost: none for topics without a filter. Error: counts as no match; the broker counts these errors.
+    needle occurs; in a thread for large batches if the filter `takes_long`. Cost: none for topics without a filter.
+    Error: counts as no match; the broker counts these errors.
     """
 
 

@@ -45,7 +45,8 @@ from halfmoon.hooks.features import (
 )
 from halfmoon.schema.control import FROM_END, Binding
 from halfmoon.schema.provenance import GivenUp, Origin, Provenance, SourceRange, SourceRun, decode_origin
-from halfmoon.services.common.filtering import matches
+from halfmoon.services.common.filtering import FoundInThread, found_in_thread, matches
+from halfmoon.services.common.filters import takes_long
 from halfmoon.services.common.gathering import (
     MERGE_BYTES,
     MERGE_RECORDS,
@@ -77,6 +78,7 @@ __all__ = [
     "Durability",
     "Extent",
     "Feature",
+    "FoundInThread",
     "FrameReading",
     "Gathered",
     "GivenUp",
@@ -108,9 +110,11 @@ __all__ = [
     "batch_body",
     "decode_origin",
     "expires_ms",
+    "found_in_thread",
     "matches",
     "milliseconds",
     "parse_header",
     "records_with",
     "set_log_append_time",
+    "takes_long",
 ]

@@ -113,6 +113,7 @@ NARROW: dict[str, Family] = {
         Family("halfmoon_sent_bytes_total", "counter", "Bytes sent.", ("listener",)),
         Family("halfmoon_rocketmq_members", "gauge", "RocketMQ clients connected.", ("group", "role")),
         Family("halfmoon_rocketmq_messages_out_total", "counter", "Messages delivered to RocketMQ clients."),
+        Family("halfmoon_rocketmq_filter_errors_total", "counter", "Messages for which the filter of a pull raised."),
         Family(
             "halfmoon_rocketmq_check_backs_total",
             "counter",

@@ -279,6 +279,7 @@ def _read_rocketmq(server: RocketmqServer, readings: Readings) -> None:
     _read_listener("rocketmq", server.counters, {code: each.name for code, each in server.requests.items()}, readings)
     node = server.node
     put("halfmoon_rocketmq_messages_out_total", node.messages_out)
+    put("halfmoon_rocketmq_filter_errors_total", node.windows.filter_errors)
     put("halfmoon_rocketmq_check_backs_total", node.checks.asked)
     put("halfmoon_rocketmq_locked_queues", node.locks.held(server.mono_ms()))
     for group, members in node.members.producer_groups().items():

@@ -64,6 +64,17 @@ def orders(broker_cli: CommandLine, name: str) -> str:
     return name
 
 
+def test_only_what_has_a_field(broker_cli: CommandLine, name: str) -> None:
+    broker_cli.ok("produce", name, '{"n": 1}', '{"n": 2, "a": [{"b": "x"}]}', "{", "-p", "0")
+    for flags, printed in (
+        (["--sql", "value.n > 1"], '{"n": 2, "a": [{"b": "x"}]}\n'),
+        (["--sql", "value.a[0].b IS NULL AND value.n IS NOT NULL"], '{"n": 1}\n'),
+        (["--filter", "sql92:value.a[0].b = 'x'"], '{"n": 2, "a": [{"b": "x"}]}\n'),
+        (["--sql", "value.n IS NULL"], "{\n"),
+    ):
+        assert broker_cli.ok("consume", name, "-e", *flags).out == printed, flags
+
+
 def test_only_what_a_filter_lets_through(broker_cli: CommandLine, orders: str) -> None:
     for flags, printed in (
         (["--tag", "paid"], "ac"),

@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,6 +47,18 @@ def test_lines_of_stdin_with_keys(broker_cli: CommandLine, topic: str) -> None:
     for protocol in ((), MQ):
         printed = broker_cli.ok("consume", topic, "-e", "-f", "%k(%K)=%s%n", *protocol).out
         assert printed == "k1(2)=v1\n(-1)=no key\n(-1)=v:3\n"
+
+
+def test_files(broker_cli: CommandLine, topic: str, tmp_path: Path) -> None:
+    for name, content in (("a.json", b'{"n": 1,\n "m": 2}'), ("b.json", b'{"n": 3}')):
+        (tmp_path / name).write_bytes(content)
+    paths = [str(tmp_path / "a.json"), str(tmp_path / "b.json")]
+    broker_cli.ok("produce", topic, "--file", "--key-from-name", *paths, *MQ)
+    for protocol in ((), MQ):
+        target = tmp_path / f"to{len(protocol)}"
+        flags = ["-e", "--to-files", str(target), "--file-name", "%k", "--sql", "value.n > 1"]
+        assert broker_cli.ok("consume", topic, *flags, *protocol).out == f"{target}/b.json\n"
+        assert {path.name: path.read_bytes() for path in target.iterdir()} == {"b.json": b'{"n": 3}'}
 
 
 def test_many_lines_stay_in_order(broker_cli: CommandLine, topic: str) -> None:

@@ -143,6 +143,21 @@ def test_a_service_can_be_cancelled_and_cannot_exit(guard: Guard) -> None:
     assert steps == ["begun", "cancelled"]
 
 
+class Slow:
+    needle = None
+    takes_long = True
+
+    def match(self, record: object) -> bool:
+        raise SystemExit
+
+
+def test_a_filter_is_guarded_and_stays_what_it_is(guard: Guard) -> None:
+    compiled = guard.wrap("mine", "halfmoon_filters", lambda expression: Slow())("")
+    assert (compiled.needle, compiled.takes_long) == (None, True)
+    with pytest.raises(PluginExitError):
+        compiled.match(None)
+
+
 def test_slices_are_guarded_one_by_one(guard: Guard, clock: Clock) -> None:
     def slices(put: object) -> Generator[Any, Any, str]:
         got = yield 1

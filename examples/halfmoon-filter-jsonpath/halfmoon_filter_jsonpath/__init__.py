@@ -34,7 +34,7 @@ class Settings(Section, frozen=True, kw_only=True):
     max_expression: int = 1_000
     """Characters that an expression may have."""
     max_value_bytes: PositiveSize = 64 * 1024
-    """The filter does not parse larger values: parsing blocks the event loop."""
+    """The filter does not parse larger values: nothing else runs while one is parsed."""
 
     def __post_init__(self) -> None:
         if self.max_expression < 1:
@@ -59,6 +59,8 @@ def halfmoon_filters(ctx: PluginContext) -> dict[str, FilterCompiler]:
 
 class JsonPathFilter:
     """Matches the records in whose JSON value the query selects something."""
+
+    takes_long = True
 
     def __init__(self, query: Query, max_value_bytes: int) -> None:
         self._query = query

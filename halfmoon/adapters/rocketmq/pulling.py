@@ -17,8 +17,9 @@ from halfmoon.adapters.rocketmq.answers import Answer, refusal
 from halfmoon.adapters.rocketmq.confirming import when_certain
 from halfmoon.adapters.rocketmq.expired import AT_ONCE, AT_ONCE_BYTES, ExpiredMessage, has_dead_letters, nack_expired
 from halfmoon.adapters.rocketmq.filters import Filter
+from halfmoon.adapters.rocketmq.open_batches import OpenBatch, in_thread
 from halfmoon.adapters.rocketmq.registry import Call
-from halfmoon.adapters.rocketmq.windows import READ_BYTES, Key, OpenBatch, Window
+from halfmoon.adapters.rocketmq.windows import READ_BYTES, Key, Window
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.hold import Held
 from halfmoon.errors import BrokerError, Fault
@@ -140,10 +141,13 @@ class Pull:
         if window is not None:
             return window
         batches = windows.batches(self._partition, offset, self._read_bytes)
-        if isinstance(batches, list):
-            return windows.make(self._key, offset, batches)
+        work = in_thread(self._key[1], batches)
+        if work is None:
+            assert isinstance(batches, list)
+            opened: list[OpenBatch] = batches
+            return windows.make(self._key, offset, opened)
         self._call.connection.works_out(1)
-        self._call.connection.in_thread(batches, self._loaded)
+        self._call.connection.in_thread(work, self._loaded)
         return None
 
     def _loaded(self, batches: object, error: BaseException | None) -> None:
@@ -317,16 +321,18 @@ class Pull:
         return self._partition.stable_offset > self._next
 
     def _matches(self, partition: object, arrival: object) -> bool:
-        """Whether something has arrived that the filter lets through, or that has to be read in a thread."""
+        """Whether something has arrived that the filter lets through, or that a thread has to look at."""
         windows = self._call.node.windows
         try:
             for _ in range(WINDOWS_AT_ONCE):
                 if self._next >= self._partition.stable_offset:
                     return False
                 batches = windows.batches(self._partition, self._next, self._read_bytes)
-                if not isinstance(batches, list):
+                if in_thread(self._key[1], batches) is not None:
                     return True
-                window = windows.make(self._key, self._next, batches)
+                assert isinstance(batches, list)
+                opened: list[OpenBatch] = batches
+                window = windows.make(self._key, self._next, opened)
                 if window.offsets:
                     windows.keep(self._key, window)
                     return True

@@ -16,17 +16,18 @@ import logging
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from halfmoon.adapters.rocketmq.filters import Filter
 from halfmoon.adapters.rocketmq.names import HALF_TOPIC
+from halfmoon.adapters.rocketmq.open_batches import Loading, OpenBatch
 from halfmoon.adapters.rocketmq.to_messages import MessageWriter, Sheet
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.records import record_codec
-from halfmoon.core.records.batch_header import CODEC_MASK, TIMESTAMP_TYPE, BatchHeader, parse_header
+from halfmoon.core.records.batch_header import CODEC_MASK, BatchHeader, parse_header
 from halfmoon.core.records.batches import batch_body, is_plain
 from halfmoon.core.records.record_codec import Record
 from halfmoon.core.storage.frame import BEFORE_BYTES, before_payload
@@ -35,7 +36,6 @@ from halfmoon.core.transactions.aborted import AbortedBatches
 from halfmoon.errors import BrokerError
 from halfmoon.remoting.message import physical_offset
 from halfmoon.schema import provenance
-from halfmoon.services.common.filtering import matches
 from halfmoon.services.common.leaving_out import LeavingOut
 from halfmoon.services.common.lifetimes import End
 from halfmoon.services.common.services import Services
@@ -58,57 +58,6 @@ KEPT_FILTERS: Final = 8
 """Filters of which an open batch keeps what they let through: groups that read it side by side."""
 KEPT_BYTES = 16 << 20
 """Of windows."""
-
-
-class OpenBatch:
-    """A batch, decompressed. `bounds`: where its records begin."""
-
-    __slots__ = ("body", "bounds", "end_offset", "ends", "header", "position", "prepared", "rows", "store_ms")
-
-    def __init__(
-        self, position: int, header: BatchHeader, body: bytes, store_ms: int, prepared: Sequence[int] = ()
-    ) -> None:
-        self.position = position
-        self.header = header
-        self.body = body
-        self.store_ms = store_ms
-        self.prepared = prepared
-        """Of committed half messages: where each waited, as in message ids."""
-        self.end_offset = header.base_offset + header.last_offset_delta + 1
-        self.ends: tuple[int, Sequence[End]] | None = None
-        """When records of a large one expire, and with which TTL of the topic that was worked out."""
-        self.bounds: array[int] | None = None
-        self.rows: dict[Filter, Sequence[int]] = {}
-        """Which records a filter lets through."""
-
-    def walk(self) -> array[int]:
-        """Raises BrokerError(INVALID_RECORD)."""
-        if self.bounds is None:
-            self.bounds = record_codec.walk(self.body, self.header.record_count)
-        return self.bounds
-
-    def matching(self, wanted: Filter, on_error: Callable[[Exception], None]) -> Sequence[int]:
-        """Indexes of the records it lets through. Raises BrokerError(INVALID_RECORD)."""
-        found = matches(self.body, self.header, wanted.matcher, on_error)
-        return [index for part in found for index, _ in part]
-
-    def record_at(self, offset: int) -> Record:
-        """The record at a queue offset, which is there. Raises BrokerError(INVALID_RECORD)."""
-        row, header = self.row_for(offset), self.header
-        append_ms = header.max_timestamp if header.attributes & TIMESTAMP_TYPE else None
-        return record_codec.read_one(self.body, self.walk()[row], row, header.base_timestamp, append_ms)
-
-    def row_for(self, offset: int) -> int:
-        """The index of the first record at or after a queue offset. Raises BrokerError(INVALID_RECORD)."""
-        delta = offset - self.header.base_offset
-        if delta <= 0:
-            return 0
-        if self.header.record_count == self.header.last_offset_delta + 1:
-            return delta
-        bounds = self.walk()
-        return bisect_left(
-            range(len(bounds) - 1), delta, key=lambda row: record_codec.glance(self.body, bounds[row], row, 0)[0]
-        )
 
 
 class Expiring(NamedTuple):
@@ -137,8 +86,6 @@ class Window(NamedTuple):
 
 
 Key = tuple["Partition", "Filter | None", MessageWriter]
-Loading = Callable[[], list[OpenBatch]]
-"""A function for a thread, whose result `make` goes on with."""
 
 
 class Windows:

@@ -5,7 +5,7 @@ or a long, as large as the number itself is; with a floating-point number as a d
 `Boolean.valueOf`. What cannot be read so makes the whole expression no match, whatever stands on the other side of an
 OR; unless that side came first and was true. (org.apache.rocketmq.filter.expression.ComparisonExpression, 5.3.3.)
 
-Logic has three values; None is the third.
+Logic has three values; None is the third. What a field of a JSON value takes part in is worked out in `sql_json`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from collections.abc import Callable, Mapping
 from math import copysign, inf, isnan, nan
 from operator import ge, gt, le, lt
 
+from halfmoon.plugins.filter import sql_json
 from halfmoon.plugins.filter.sql_like import like
 from halfmoon.plugins.filter.sql_tree import (
+    Among,
     And,
     Cast,
     Compare,
@@ -31,8 +33,10 @@ from halfmoon.plugins.filter.sql_tree import (
     Node,
     Not,
     Or,
+    Path,
     Property,
     Scalar,
+    Truth,
 )
 
 Properties = Mapping[str, bytes | None]
@@ -44,8 +48,25 @@ class NoMatchError(Exception):
 
 
 def evaluator(node: Node) -> Evaluate:
-    """What the tree is for given properties."""
+    """What the tree is for given properties. They are `sql_json.Fields` where it names fields of a JSON value."""
     match node:
+        case Equal(left, right) if sql_json.is_json(left) or sql_json.is_json(right):
+            return sql_json.equal(node, evaluator)
+        case Compare(_, left, right) if sql_json.is_json(left) or sql_json.is_json(right):
+            return sql_json.compare(node, evaluator)
+        case IsNull(operand) if sql_json.is_json(operand):
+            field = sql_json.side(operand, evaluator)
+            return lambda properties: field(properties) is None
+        case Truth(path):
+            return sql_json.truth(path)
+        case Among():
+            return sql_json.among(node)
+        case Contains(operand=Path()):
+            return sql_json.contains(node)
+        case Like(Path()):
+            return sql_json.is_like(node)
+        case Negative() if sql_json.is_json(node):
+            return lambda properties: None  # where it is neither compared nor tested for null
         case Constant(value):
             return lambda properties: value
         case Property(name):

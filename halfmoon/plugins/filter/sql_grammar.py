@@ -1,4 +1,4 @@
-"""RocketMQ's SQL92 as a tree: tokens, nodes, and what is refused before anything is filtered.
+"""RocketMQ's SQL92 as a tree: nodes, and what is refused before anything is filtered.
 
     condition   := conjunction (OR conjunction)*
     conjunction := equality (AND equality)*
@@ -7,23 +7,30 @@
                          | [NOT] BETWEEN unary AND unary | [NOT] IN ( 'text', … )
                          | [NOT] CONTAINS 'text' | [NOT] STARTSWITH 'text' | [NOT] ENDSWITH 'text'
                          | [NOT] LIKE 'pattern' [ESCAPE 'c'] )*
-    unary       := + unary | - unary | NOT unary | 'text' | number | TRUE | FALSE | NULL | property | ( condition )
+    unary       := + unary | - unary | NOT unary | 'text' | number | TRUE | FALSE | NULL | property | path
+                 | ( condition )
 
 Keywords in any case, properties as they are written. So NOT binds tighter than `=`: `NOT vip = FALSE` is
 `(NOT vip) = FALSE`. LIKE is ours; RocketMQ has no such thing, so a property may be called LIKE or ESCAPE. Neither does
-RocketMQ look at what follows a whole expression, which here is an error.
+RocketMQ look at what follows a whole expression, which here is an error. Paths, fields of a JSON value, are ours, too
+(sql_paths.py); they know their types, so texts have an order there, and IN takes numbers and truth values as well.
 (org.apache.rocketmq.filter.parser.SelectorParser, 5.3.3.)
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from typing import Literal, NamedTuple, cast
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from types import UnionType
+from typing import TypeVar, cast
 
 from halfmoon.plugin import FilterSyntaxError
 from halfmoon.plugins.filter.expression import check_length
+from halfmoon.plugins.filter.json_fields import Step
+from halfmoon.plugins.filter.sql_paths import MAX_PATHS
+from halfmoon.plugins.filter.sql_tokens import Token, tokens, unquoted, word_of
 from halfmoon.plugins.filter.sql_tree import (
+    Among,
     And,
     Cast,
     Compare,
@@ -39,7 +46,9 @@ from halfmoon.plugins.filter.sql_tree import (
     Not,
     Or,
     Order,
+    Path,
     Property,
+    Truth,
 )
 
 MAX_NESTING = 40
@@ -48,68 +57,10 @@ MAX_NESTING = 40
 MAX_CHAINED = 40
 """Comparisons of a comparison (`a = b = c` has one), all in all."""
 
-Kind = Literal["text", "int", "float", "name", "keyword", "symbol", "end"]
-
-
-class Token(NamedTuple):
-    kind: Kind
-    text: str
-    """Keywords in capitals, all else as written."""
-    at: int
-    """Characters before it."""
-
-    def __str__(self) -> str:
-        return "the end" if self.kind == "end" else self.text if self.kind == "text" else f"'{self.text}'"
-
-
-KEYWORDS = frozenset(
-    ["AND", "BETWEEN", "CONTAINS", "ENDSWITH", "FALSE", "IN", "IS", "NOT", "NULL", "OR", "STARTSWITH", "TRUE"]
-)
-OUR_KEYWORDS = frozenset(["ESCAPE", "LIKE"])
-"""Only where no property can stand."""
-
 TEXT_OPERATORS = ("BETWEEN", "IN", "CONTAINS", "STARTSWITH", "ENDSWITH", "LIKE")
 """NOT may stand before these."""
 
-_TOKEN = re.compile(
-    r"""(?P<space>[\ \t\n\r\f]+|--[^\n\r]*|/\*.*?\*/)
-      | (?P<float>[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)
-      | (?P<int>0|[1-9][0-9]*[lL]?)
-      | (?P<text>'(?:[^']|'')*')
-      | (?P<name>[A-Za-z_$][A-Za-z0-9_$]*)
-      | (?P<symbol><>|<=|>=|[=<>(),+-])""",
-    re.VERBOSE | re.DOTALL,
-)
-
-_HINTS = {
-    "'": "a text without its closing '",
-    "/": "an operator or a comment that is not closed; there is no arithmetic",
-    '"': "a text is written in single quotes",
-    "!": "'not equal' is written <>",
-    "*": "there is no arithmetic",
-    "|": "'or' is written OR",
-    "&": "'and' is written AND",
-}
-"""What somebody may have meant who wrote this character."""
-
-
-def tokens(expression: str) -> list[Token]:
-    """Raises FilterSyntaxError at the first character that begins none."""
-    found = []
-    at = 0
-    while at < len(expression):
-        match = _TOKEN.match(expression, at)
-        if match is None:
-            character = expression[at]
-            raise FilterSyntaxError(_HINTS.get(character, f"{character!r} means nothing here"), at, expression)
-        kind, text = match.lastgroup, match.group()
-        if kind == "name" and text.upper() in KEYWORDS:
-            kind, text = "keyword", text.upper()
-        if kind != "space":
-            found.append(Token(cast("Kind", kind), text, at))
-        at = match.end()
-    found.append(Token("end", "", at))
-    return found
+T = TypeVar("T")
 
 
 def parse(expression: str) -> Node:
@@ -127,6 +78,7 @@ class _Parser:
         self._next = 0
         self._depth = 0
         self._chained = 0
+        self._paths: dict[tuple[Step, ...], Path] = {}
 
     def whole(self) -> Node:
         tree = self._condition(self._disjunction(), self._tokens[0])
@@ -147,7 +99,7 @@ class _Parser:
 
     def _took(self, *texts: str) -> Token | None:
         """The next token, if it is one of these keywords or symbols."""
-        return self._take() if _word(self._peek) in texts else None
+        return self._take() if word_of(self._peek) in texts else None
 
     def _expect(self, text: str) -> Token:
         token = self._took(text)
@@ -168,7 +120,7 @@ class _Parser:
 
     def _chain(self, left: Node, at: Token) -> None:
         """`left` is about to be compared; every comparison within it makes evaluating deeper."""
-        if isinstance(left, Property | Constant | Negative):
+        if isinstance(left, Property | Path | Constant | Negative):
             return
         self._chained += 1
         if self._chained > MAX_CHAINED:
@@ -215,7 +167,7 @@ class _Parser:
         first = self._peek
         left = self._unary()
         while True:
-            negated = _word(self._peek) == "NOT" and _word(self._tokens[self._next + 1]) in TEXT_OPERATORS
+            negated = word_of(self._peek) == "NOT" and word_of(self._tokens[self._next + 1]) in TEXT_OPERATORS
             if negated:
                 self._take()
             operator = self._took(">", ">=", "<", "<=", *TEXT_OPERATORS)
@@ -225,21 +177,22 @@ class _Parser:
             left = self._compared(operator, negated, left, first)
 
     def _compared(self, operator: Token, negated: bool, left: Node, first: Token) -> Node:
-        symbol = _word(operator)
+        symbol = word_of(operator)
         if symbol in (">", ">=", "<", "<="):
             second = self._peek
             right = self._unary()
-            self._check_number(left, first)
-            self._check_number(right, second)
+            self._check_ordered(((left, first), (right, second)))
             return Compare(cast("Order", symbol), left, right)
         if symbol == "BETWEEN":
             return self._between(negated, left, first)
         if symbol in ("CONTAINS", "STARTSWITH", "ENDSWITH"):
             return Contains(symbol, left, self._text(), negated)
-        if not isinstance(left, Property):
+        if not isinstance(left, Property | Path):
             raise self._error(f"{symbol} looks at a property", first)
         if symbol == "IN":
-            return In(left, self._texts(), negated)
+            if isinstance(left, Path):
+                return Among(left, self._listed(self._choice), negated)
+            return In(left, frozenset(self._listed(self._text)), negated)
         return Like(left, self._text(), self._escape(), negated)
 
     def _between(self, negated: bool, left: Node, first: Token) -> Node:
@@ -248,29 +201,44 @@ class _Parser:
         self._expect("AND")
         high_at = self._peek
         high = self._unary()
-        for node, at in ((left, first), (low, low_at), (high, high_at)):
-            self._check_number(node, at)
+        self._check_ordered(((left, first), (low, low_at), (high, high_at)))
         if negated:
             return Or((Compare("<", left, low), Compare(">", left, high)))
-        if isinstance(low, Constant) and isinstance(high, Constant) and high.value < low.value:  # type: ignore[operator]
-            raise self._error(
-                f"BETWEEN {low.value} AND {high.value}: the second is to be as large as the first", low_at
-            )
+        if isinstance(low, Constant) and isinstance(high, Constant):
+            if isinstance(low.value, str) is not isinstance(high.value, str):
+                raise self._error("BETWEEN takes two numbers or two texts", low_at)
+            if high.value < low.value:  # type: ignore[operator]
+                raise self._error(
+                    f"BETWEEN {low.value} AND {high.value}: the second is to be as large as the first", low_at
+                )
         return And((Compare(">=", left, low), Compare("<=", left, high)))
 
-    def _texts(self) -> frozenset[str]:
+    def _listed(self, one: Callable[[], T]) -> tuple[T, ...]:
         self._expect("(")
-        found = [self._text()]
+        found = [one()]
         while self._took(","):
-            found.append(self._text())
+            found.append(one())
         if self._took(")") is None:
             raise self._error("expected , or )")
-        return frozenset(found)
+        return tuple(found)
+
+    def _choice(self) -> Constant:
+        """What a field may be among."""
+        at = self._peek
+        sign = self._took("+", "-")
+        choice = self._primary() if self._peek.kind in ("text", "int", "float", "keyword") else None
+        if not isinstance(choice, Constant) or choice.value is None:
+            raise self._error("expected a text, a number, TRUE or FALSE", at)
+        if sign is None:
+            return choice
+        if isinstance(choice.value, str | bool):
+            raise self._error("only a number has a sign", at)
+        return _minus(choice) if sign.text == "-" else choice
 
     def _text(self) -> str:
         if self._peek.kind != "text":
             raise self._error("expected a text in single quotes")
-        return _unquoted(self._take())
+        return unquoted(self._take())
 
     def _escape(self) -> str:
         if self._took("ESCAPE") is None:
@@ -304,8 +272,10 @@ class _Parser:
             return inner
         if token.kind == "name":
             return Property(token.text)
+        if token.kind == "path":
+            return self._path(token)
         if token.kind == "text":
-            return Constant(_unquoted(token))
+            return Constant(unquoted(token))
         if token.kind == "int":
             return self._whole_number(token)
         if token.kind == "float":
@@ -313,6 +283,15 @@ class _Parser:
         if token.kind == "keyword" and token.text in ("TRUE", "FALSE", "NULL"):
             return Constant({"TRUE": True, "FALSE": False, "NULL": None}[token.text])
         raise self._error(f"expected a property, a text, a number, NOT or (, found {token}", token)
+
+    def _path(self, token: Token) -> Path:
+        known = self._paths.get(token.steps)
+        if known is not None:
+            return known
+        if len(self._paths) == MAX_PATHS:
+            raise self._error(f"more than {MAX_PATHS} fields of the JSON value", token)
+        self._paths[token.steps] = made = Path(token.steps, len(self._paths))
+        return made
 
     def _whole_number(self, token: Token) -> Constant:
         digits = token.text.rstrip("lL")
@@ -328,13 +307,15 @@ class _Parser:
         if not number:
             # RocketMQ means to refuse what is too small, and refuses this too (ConstantExpression.createFloat).
             raise self._error(f"{token.text} is too small; zero is written 0", token)
-        return Constant(number)
+        return Constant(number, Decimal(token.text))
 
     # -- types ---------------------------------------------------------------------------------------------------------
 
     def _condition(self, node: Node, at: Token) -> Node:
         if isinstance(node, Property):
             return Cast(node)
+        if isinstance(node, Path):
+            return Truth(node)
         if not _is_condition(node):
             raise self._error("expected a condition, found a value", at)
         return node
@@ -347,25 +328,27 @@ class _Parser:
         if constants and _is_condition(left) and not _is_condition(right):
             raise self._error("TRUE and FALSE are compared with properties, conditions, or each other", right_at)
 
-    def _check_number(self, node: Node, at: Token) -> None:
-        if isinstance(node, Constant) and (isinstance(node.value, str | bool) or node.value is None):
-            raise self._error("only numbers have an order; expected a number or a property", at)
+    def _check_ordered(self, sides: Sequence[tuple[Node, Token]]) -> None:
+        """Numbers have an order, and texts that are compared with fields."""
+        refused = bool if any(isinstance(node, Path) for node, _ in sides) else str | bool
+        for node, at in sides:
+            self._check_order(node, at, refused)
+
+    def _check_order(self, node: Node, at: Token, refused: type | UnionType) -> None:
+        if isinstance(node, Constant) and (isinstance(node.value, refused) or node.value is None):
+            texts = "" if refused is not bool else "a text, "
+            kinds = "numbers" if not texts else "numbers and texts"
+            raise self._error(f"only {kinds} have an order; expected {texts}a number or a property", at)
         if not isinstance(node, Constant) and _is_condition(node):
             raise self._error("a condition has no order; expected a number or a property", at)
 
 
-def _word(token: Token) -> str:
-    """A keyword or symbol, and what would be one here if it were no name; "" for all else."""
-    if token.kind == "name":
-        return token.text.upper() if token.text.upper() in OUR_KEYWORDS else ""
-    return token.text if token.kind in ("keyword", "symbol") else ""
+def _minus(number: Constant) -> Constant:
+    assert isinstance(number.value, int | float)
+    return Constant(-number.value, None if number.exact is None else number.exact.copy_negate())
 
 
 def _is_condition(node: Node) -> bool:
     if isinstance(node, Constant):
         return node.value is None or isinstance(node.value, bool)
-    return not isinstance(node, Property | Negative)
-
-
-def _unquoted(token: Token) -> str:
-    return token.text[1:-1].replace("''", "'")
+    return not isinstance(node, Property | Path | Negative)

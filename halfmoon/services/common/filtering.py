@@ -10,11 +10,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batch_header import TIMESTAMP_TYPE, BatchHeader, parse_header
 from halfmoon.core.records.batches import DEFAULT_DECOMPRESSED_LIMIT, Record, batch_body
+from halfmoon.errors import BrokerError
 from halfmoon.services.common.filters import MessageFilter
 
 if TYPE_CHECKING:
@@ -29,6 +30,12 @@ READ = 64
 
 Found = tuple[int, Record]
 """A record, and which one of its batch it is."""
+
+
+class FoundInThread(NamedTuple):
+    parts: list[list[Found]]
+    errors: list[Exception]
+    """What the filter raised."""
 
 
 def matching(batch: Buffer, message_filter: MessageFilter, *, max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT) -> list[int]:
@@ -55,6 +62,15 @@ def matches(
     match = message_filter.match if on_error is None else _guarded(message_filter, on_error)
     for part in _candidates(body, header, message_filter.needle):
         yield [found for found in part if match(found[1])]
+
+
+def found_in_thread(body: bytes, header: BatchHeader, message_filter: MessageFilter) -> FoundInThread | BrokerError:
+    """As `matches`, all at once, for a thread. A batch that cannot be read is no failure of the thread."""
+    errors: list[Exception] = []
+    try:
+        return FoundInThread(list(matches(body, header, message_filter, errors.append)), errors)
+    except BrokerError as error:
+        return error
 
 
 def _guarded(message_filter: MessageFilter, on_error: Callable[[Exception], None]) -> Callable[[Record], bool]:

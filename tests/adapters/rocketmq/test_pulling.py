@@ -10,14 +10,20 @@ from rocketmq_rig import Rig, RigClient, properties_of
 from halfmoon.adapters.rocketmq import windows
 from halfmoon.config.listener_settings import RocketmqListener
 from halfmoon.core.append_types import TransactionalProducer
+from halfmoon.core.crc import crc32c
 from halfmoon.core.records.batch_header import assemble, parse_header
 from halfmoon.core.records.batches import build_batch
 from halfmoon.core.records.record_codec import Headers
+from halfmoon.plugins.filter.sql92 import compile_sql
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import decode_stored
 from halfmoon.schema.transactions import Identity
 from tests.services.transactions.transaction_bench import transactional_batch
 
+PULLED = {
+    "consumerGroup": "readers", "topic": "orders", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32, "sysFlag": 4,
+    "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": 0,
+}  # fmt: skip
 HELD = {"sysFlag": 6, "suspendTimeoutMillis": 15_000}
 
 
@@ -192,6 +198,84 @@ class TestSubscriptions:
         rig.topic("retry.g")
         kafka_batch(rig, "retry.g", (None, b"x", (("TAGS", b"a"), ("TIMER_DELAY_MS", b"0"))))
         assert bodies(rig.client(), "%RETRY%g", subscription="b") == [b"x"]
+
+
+ORDERS = [(None, b'{"n": %d, "pad": "%s"}' % (n, b"x" * 1_000), ()) for n in range(40)]
+BY_FIELD = {"subscription": "value.n > 37", "expressionType": "SQL92"}
+
+
+class TestFieldsOfJsonBodies:
+    def test_small_bodies_are_looked_at_at_once(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        client = rig.client()
+        for n in range(3):
+            client.produce("orders", b'{"n": %d}' % n, TAGS=f"t{n}")
+        asked = {"subscription": "value.n >= 1 AND TAGS <> 't2'", "expressionType": "SQL92"}
+        assert bodies(client, "orders", **asked) == [b'{"n": 1}']
+
+    @pytest.mark.parametrize("codec", [0, 4])
+    def test_large_batches_in_a_thread(self, codec: int) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        kafka_batch(rig, "orders", *ORDERS, codec=codec)
+        client = rig.client()
+        client.feed(client.encode(11, **(PULLED | BY_FIELD)))
+        rig.loop.run()
+        assert len(rig.loop.threads) == 1, "the loop has not looked at them"
+        rig.turns()
+        (answer,) = client.answers()
+        assert [message.body for message in decode_stored(answer.body)] == [ORDERS[38][1], ORDERS[39][1]]
+
+    def test_each_of_many_windows_of_a_batch(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        rows = [(None, b'{"n": %d, "pad": "%s"}' % (n, b"x" * 200), ()) for n in range(2_000)]
+        kafka_batch(rig, "orders", *rows)
+        client = rig.client()
+        offset, found = 0, []
+        while offset < 2_000:
+            answer = client.pull("orders", offset, subscription="value.n > 99", expressionType="SQL92")
+            found += [message.body for message in decode_stored(answer.body)]
+            offset = int(answer.fields["nextBeginOffset"])
+        assert found == [row[1] for row in rows[100:]]
+
+    def test_one_that_is_held_ends_only_for_a_match(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        client = rig.client()
+        TestHolding().held(rig, client, subVersion=0, **BY_FIELD)
+        kafka_batch(rig, "orders", *ORDERS[:30])
+        rig.turns()
+        assert (client.answers(), len(rig.broker.hold)) == ([], 1), "a thread found none"
+        kafka_batch(rig, "orders", *ORDERS[30:])
+        rig.turns()
+        (answer,) = client.answers()
+        assert [message.body for message in decode_stored(answer.body)] == [ORDERS[38][1], ORDERS[39][1]]
+        assert answer.fields["nextBeginOffset"] == "40"
+
+    def test_what_is_too_large_does_not_match_and_is_counted(self) -> None:
+        rig = Rig(languages={"sql92": lambda expression: compile_sql(expression, 2_000)})
+        rig.topic("orders")
+        kafka_batch(rig, "orders", (None, b'{"n": 38, "pad": "%s"}' % (b"x" * 20_000), ()), *ORDERS)
+        client = rig.client()
+        assert bodies(client, "orders", **BY_FIELD) == [ORDERS[38][1], ORDERS[39][1]]
+        assert rig.node.windows.filter_errors == 1
+        assert bodies(client, "orders", subscription="value.n >= 0 AND a = 'x'", expressionType="SQL92") == []
+        assert rig.node.windows.filter_errors == 1, "no record has the header, so none was parsed"
+
+    def test_a_batch_that_a_thread_cannot_read_is_passed_over(self) -> None:
+        rig = Rig(log__validate="header")
+        rig.topic("orders")
+        made = bytearray(build_batch([(None, ORDERS[38][1], 0, ())] * 20 + [(None, b'{"n": 39}', 0, ())]))
+        made[made.index(b'{"n": 39}') - 1] = 0x7F  # the value's length
+        made[17:21] = crc32c(made[21:]).to_bytes(4, "big")
+        rig.broker.append(rig.broker.catalog.by_name["orders"].partitions[0], memoryview(made), rig.clock.now_ms)
+        rig.turn()
+        kafka_batch(rig, "orders", ORDERS[39])
+        client = rig.client()
+        assert bodies(client, "orders", **BY_FIELD) == [ORDERS[39][1]]
+        assert rig.node.windows.unreadable == 1
 
 
 class TestHolding:

@@ -134,6 +134,26 @@ def test_tags_and_sql92(live: Live, topic: str, producer: Any) -> None:
     assert sorted(by_sql.bodies) == [b"4 Aa", b"5 BB"]
 
 
+def test_sql92_by_fields_of_json(live: Live, topic: str, producer: Any) -> None:
+    by_sql = Recorder()
+    sql = live.shell.make(
+        "PushConsumer", live.name("sql"), by_sql, namesrv=live.namesrv, consume_from=ConsumeFrom.FIRST
+    )
+    sql.subscribe(topic, sql="value.price > 2.5 AND value.items[0].sku = 'a' AND TAGS IN ('A', 'B')")
+    sql.start()
+    for number in range(6):
+        body = b'{"price": %d.5, "items": [{"sku": "%s"}]}' % (number, b"ab"[number % 2 : number % 2 + 1])
+        producer.send(Message(topic, body, tags="ABC"[number % 3]))
+    producer.send(Message(topic, b'{"price": 9', tags="A"))
+    producer.send(Message(topic, b'{"price": 9, "items": [{"sku": "a"}]}', tags="A"))
+    until(lambda: len(by_sql.bodies) >= 2)
+    sql.close()
+    assert sorted(by_sql.bodies) == [
+        b'{"price": 4.5, "items": [{"sku": "a"}]}',
+        b'{"price": 9, "items": [{"sku": "a"}]}',
+    ]
+
+
 class Recorder:
     """A listener that is an object."""
 

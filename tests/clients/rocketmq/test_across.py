@@ -590,6 +590,19 @@ ORDERS = [
     Record(b"g", b"k6", [("TAGS", b"\xff"), ("price", b"18"), ("region", b"\xff")]),
 ]
 CHOSEN = {"paid || refunded": "abc", "open": "d", "paid": "ab", "*": "abcde.g"}
+OF_JSON = [
+    Record(b'{"total": 5, "items": [{"sku": "a"}]}'),
+    Record(b'{"total": 10.5, "items": [{"sku": "b"}], "vip": true}'),
+    Record(b'{"total": 20', None, [("TAGS", b"broken")]),
+    Record(b'{"total": 12345678901234567890, "items": [], "pad": "' + b"x" * 40_000 + b'"}'),
+]
+CHOSEN_BY_FIELD = {
+    "value.total > 10": [1, 3],
+    "value.total > 9223372036854775807": [3],
+    "value.items[0].sku = 'a' OR TAGS = 'broken'": [0, 2],
+    "value.vip AND value.total BETWEEN 10 AND 11": [1],
+    "value.items[0].sku IS NULL": [2, 3],
+}
 CHOSEN_BY_SQL = {
     "price BETWEEN 10 AND 20 AND region IN ('HZ', 'BJ')": "ce",
     "TAGS = 'paid' OR TAGS IS NULL": "abe.g",
@@ -617,6 +630,24 @@ def test_tags_and_sql92_choose_among_what_kafka_has_sent(clients: Clients, topic
                 5: {"KEYS": "k5"},
                 6: {"price": "18", "KEYS": "k6", "HALFMOON_OMITTED": "TAGS,region"},
             }[message.getQueueOffset()] | {"CLUSTER": "DefaultCluster"}
+
+
+def test_sql92_chooses_by_fields_of_json(clients: Clients, topic: str, kafka: Kafka) -> None:
+    consumed = clients.consume(topic, clients.by_sql("value.total > 10"))
+    kafka.send(topic, *OF_JSON)
+    puller, queue = clients.sql_puller(topic), clients.queue(topic, 0)
+    for expression, offsets in CHOSEN_BY_FIELD.items():
+        offset, found = 0, []
+        while offset < len(OF_JSON):
+            result = puller.pull(queue, clients.by_sql(expression), offset, 32)
+            found += [message.getQueueOffset() for message in result.getMsgFoundList() or []]
+            offset = result.getNextBeginOffset()
+        assert found == offsets, expression
+    consumed.exactly(2)
+    assert [content(message) for message in in_order(clients, consumed.messages)] == [
+        OF_JSON[1].value,
+        OF_JSON[3].value,
+    ]
 
 
 def test_of_headers_with_one_name_consumers_see_the_one_that_filters_go_by(

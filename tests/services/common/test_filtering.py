@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from halfmoon.core.records.batches import Record, build_batch, iter_records, parse_header, splice
 from halfmoon.core.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from halfmoon.errors import BrokerError, Fault
-from halfmoon.services.common.filtering import READ, WALKED, matches, matching
+from halfmoon.services.common.filtering import READ, WALKED, FoundInThread, found_in_thread, matches, matching
+from halfmoon.services.common.filters import IN_LOOP_BYTES, takes_long
 
 
 class Filter:
@@ -139,3 +140,34 @@ def test_searching_first_changes_nothing(colours: list[bytes], codec: int) -> No
     expected = [index for index, one in enumerate(colours) if one == b"red"]
     assert matching(batch, Filter(colour(b"red"))) == expected
     assert matching(batch, Filter(colour(b"red"), re.compile(b"red"))) == expected
+
+
+# -- filters that take long --------------------------------------------------------------------------------------------
+
+
+def test_a_thread_finds_the_same_and_gives_the_errors_back() -> None:
+    def red(record: Record) -> bool:
+        if ("colour", b"bad") in record.headers:
+            raise ValueError("bad")
+        return ("colour", b"red") in record.headers
+
+    batch = painted(*[b"red", b"bad", b"blue"] * READ)
+    found = found_in_thread(batch[61:], parse_header(batch), Filter(red))
+    assert isinstance(found, FoundInThread)
+    assert [index for part in found.parts for index, _ in part] == list(range(0, 3 * READ, 3))
+    assert list(map(str, found.errors)) == ["bad"] * READ
+
+
+def test_a_thread_gives_back_that_a_batch_cannot_be_read() -> None:
+    batch = painted(b"red", b"blue")
+    error = found_in_thread(batch[61:-3], parse_header(batch), Filter(colour(b"red")))
+    assert isinstance(error, BrokerError)
+    assert error.fault is Fault.INVALID_RECORD
+
+
+def test_a_filter_says_whether_it_takes_long() -> None:
+    quick, slow = Filter(colour(b"red")), Filter(colour(b"red"))
+    slow.takes_long = True  # type: ignore[attr-defined]
+    assert takes_long(slow, bytes(IN_LOOP_BYTES + 1))
+    assert not takes_long(slow, bytes(IN_LOOP_BYTES)), "a thread costs more"
+    assert not takes_long(quick, bytes(1 << 20))

@@ -12,13 +12,13 @@ a match is not written down at once: to inspect it again does no harm (`Views.sa
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
-from halfmoon.plugin import BrokerError, Fault, MessageFilter
+from halfmoon.plugin import BrokerError, Fault, MessageFilter, Record
 from halfmoon.plugin.moving import (
     CODEC_MASK,
     HEADER_BYTES,
@@ -27,6 +27,7 @@ from halfmoon.plugin.moving import (
     TIMESTAMP_TYPE,
     AbortedBatches,
     BatchHeader,
+    FoundInThread,
     Gathered,
     Lifetimes,
     Load,
@@ -37,8 +38,10 @@ from halfmoon.plugin.moving import (
     SourceRange,
     TimestampsTooFarApartError,
     batch_body,
+    found_in_thread,
     matches,
     parse_header,
+    takes_long,
 )
 
 if TYPE_CHECKING:
@@ -230,7 +233,18 @@ class ViewUpdater:
         first = self.next_offset - header.base_offset
         lifetimes = self._lifetimes
         is_over = None if lifetimes is None else lifetimes.over(self.source.topic, body)
-        for part in matches(body, header, self._filter, self._filter_failed):
+        parts: Iterable[list[tuple[int, Record]]]
+        if takes_long(self._filter, body):
+            found = yield partial(found_in_thread, body, header, self._filter)
+            if isinstance(found, BrokerError):
+                raise found
+            assert isinstance(found, FoundInThread)
+            for error in found.errors:
+                self._filter_failed(error)
+            parts = found.parts
+        else:
+            parts = matches(body, header, self._filter, self._filter_failed)
+        for part in parts:
             for _, record in part:
                 if record.offset_delta < first:  # DeleteRecords has cut into the batch
                     continue

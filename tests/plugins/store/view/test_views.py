@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 from halfmoon.core.crc import crc32c
 from halfmoon.core.records.batch_header import TIMESTAMP_TYPE
 from halfmoon.core.records.batches import BatchHeader, build_batch, iter_records, parse_header
+from halfmoon.core.records.compression import NONE, ZSTD
 from halfmoon.core.storage.scan import Scan, read_provenance
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.plugins.store.view.updater import WHOLE_BYTES
 from halfmoon.schema.provenance import SourceRange
 from halfmoon.schema.provenance import decode as decode_provenance
+from halfmoon.services.common import filters
 from halfmoon.services.common.filtering import READ
+from halfmoon.services.common.filters import IN_LOOP_BYTES
 from halfmoon.services.common.gathering import MERGE_BYTES
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
@@ -582,6 +585,59 @@ def test_a_filter_that_raises_counts_as_no_match(fs: FaultyFileSystem, clock: Vi
     assert broker.views.readings()[0].counters.filter_errors == 2
 
 
+@pytest.mark.parametrize("codec", [NONE, ZSTD])
+def test_a_filter_that_takes_long_looks_at_large_batches_in_a_thread(
+    fs: FaultyFileSystem, clock: VirtualClock, codec: int
+) -> None:
+    in_thread: list[bool] = []
+    loads = 0
+
+    def wanted(value: bytes) -> bool:
+        in_thread.append(loading)
+        if value == b"bad":
+            raise ValueError(value)
+        return value.startswith(b"a")
+
+    compiled = ValueFilter(wanted)
+    compiled.takes_long = True  # type: ignore[attr-defined]
+    broker = open_broker(fs, clock, languages={"slow": lambda expression: compiled})
+    broker.create_topic("t", 1)
+    broker.create_topic("v", configs={"halfmoon.view.source": "t", "halfmoon.view.slow": ""})
+    send(broker, "t", b"a1", b"b1", b"bad")
+    put(broker, "t", [(None, b"ab"[n % 2 : n % 2 + 1] + bytes(1_000), 1_000, ()) for n in range(40)], codec=codec)
+    put(broker, "t", [(None, b"bad", 1_000, ()), (None, b"a2" + bytes(IN_LOOP_BYTES), 1_000, ())], codec=codec)
+    turn(broker)
+    while broker.relays.has_work:
+        loading = False
+        load = broker.relays.step()
+        if load is not None:
+            loading, loads = True, loads + 1
+            load.loaded(load.load())
+        turn(broker)
+    large = [b"a" + bytes(1_000)] * 20
+    assert values(broker, "v") == [b"a1", *large, b"a2" + bytes(IN_LOOP_BYTES)]
+    assert in_thread == [False] * 3 + [True] * 42, "each record is looked at once"
+    counters = broker.views.readings()[0].counters
+    assert (counters.filter_errors, counters.looked_at, counters.matched) == (2, 45, 22)
+    assert loads >= 2
+
+
+def test_a_batch_that_a_thread_cannot_read_is_left_out_and_counted(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    compiled = ValueFilter(lambda value: True)
+    compiled.takes_long = True  # type: ignore[attr-defined]
+    broker = open_broker(fs, clock, languages={"slow": lambda expression: compiled}, validate="header")
+    broker.create_topic("t", 1)
+    broker.create_topic("v", configs={"halfmoon.view.source": "t", "halfmoon.view.slow": ""})
+    broken = bytearray(build_batch([(None, b"a2" + bytes(IN_LOOP_BYTES), 0, ()), (None, b"a3", 0, ())]))
+    broken[broken.index(b"a3") - 1] = 0x7F  # the value's length
+    broken[17:21] = crc32c(broken[21:]).to_bytes(4, "big")
+    broker.append(partition_of(broker, "t"), memoryview(broken), 0)
+    send(broker, "t", b"a1")
+    relay(broker)
+    assert values(broker, "v") == [b"a1"]
+    assert broker.views.readings()[0].counters.malformed == 1
+
+
 def test_a_view_whose_filter_is_missing_halts_and_goes_on_when_it_is_back(
     broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock
 ) -> None:
@@ -673,6 +729,10 @@ def _all_values(broker: BareNode, topic: str) -> list[tuple[int, bytes]]:
 
 
 @pytest.mark.timeout(300)
-def test_dying_at_any_operation_moves_everything_once() -> None:
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_dying_at_any_operation_moves_everything_once(in_thread: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if in_thread:
+        monkeypatch.setattr(filters, "IN_LOOP_BYTES", 0)
+        monkeypatch.setattr(ValueFilter, "takes_long", True, raising=False)
     for fs, clock, _ in deaths(play, lambda: None, least=100):
         check(fs, clock)
