@@ -243,7 +243,7 @@ def weather(report: Report) -> Figure:
         unit = next((row["band"].rpartition(" ")[2] for row in rows if " " in row["band"]), "")
         bands = [row["band"].removesuffix(f" {unit}").replace("under ", "< ") for row in rows]
         labels = [f"{band}\n{_thousands(row['flights'])}" for band, row in zip(bands, rows, strict=True)]
-        axes.set_xticks(place, labels, fontsize=8.5, rotation=0)
+        axes.set_xticks(place, labels, fontsize=8, rotation=0)
         room = max(0.0, (_FEWEST_BANDS - len(rows)) / 2)
         axes.set_xlim(-0.6 - room, len(rows) - 0.4 + room)
         axes.set_title(f"{factor} ({unit})" if unit else factor)
