@@ -216,10 +216,11 @@ def show_batch(batch: Batch) -> None:
 @contextmanager
 def steps_shown(what: str, wanted: bool = True) -> Iterator[OnStep]:
     """A bar for the steps of long work, on stderr; nothing where that is no terminal, or not `wanted`."""
-    with output.progress(what, wanted=wanted, alike=False) as progress:
+    with output.progress(f"{what}: asking the broker", wanted=wanted, alike=False) as progress:
 
         def on_step(step: Step) -> None:
-            part = min(step.done / step.of, 1.0) if step.of else 0.0
+            # Never a whole step: of Spark's tasks, those of later stages are not known yet.
+            part = min(step.done / step.of, 0.99) if step.of else 0.0
             note = f" · {step.note}" if step.note else ""
             progress.update(step.number - 1 + part, len(step.plan), f"{what}: {step.what}{note}")
 
