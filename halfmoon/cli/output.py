@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -56,15 +56,19 @@ def json_document(value: Any) -> None:
     line(json.dumps(value, ensure_ascii=False, indent=2))
 
 
-def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
-    """Aligned columns with a heading. A column's name is its key in upper case; numbers stand to the right.
+def table(rows: Sequence[dict[str, Any]], columns: Sequence[str], numbers: Container[str] = ()) -> None:
+    """Aligned columns with a heading. A column's name is its key in upper case; numbers stand to the right, and so do
+    the columns `numbers`, of numbers that are text already.
 
     Plain text on purpose, and never cut to the terminal's width: it is also what grep and awk get.
     """
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
     headings = [column.replace("_", "-").upper() for column in columns]
     widths = [max(len(row[i]) for row in [headings, *cells]) for i in range(len(columns))]
-    right = [bool(rows) and all(_is_number_or_none(row.get(column)) for row in rows) for column in columns]
+    right = [
+        column in numbers or (bool(rows) and all(_is_number_or_none(row.get(column)) for row in rows))
+        for column in columns
+    ]
     text = []
     for row in [headings, *cells]:
         aligned = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True))
@@ -122,23 +126,28 @@ class Progress:
             display, task = self._task
             display.advance(task, count)
 
-    def update(self, done: int, total: int) -> None:
+    def update(self, done: float, total: int, what: str | None = None) -> None:
+        """`what` is being done from now on, where that changes."""
         if self._task is not None:
             display, task = self._task
-            display.update(task, completed=done, total=total)
+            display.update(task, completed=done, total=total, description=what)
 
 
 @contextmanager
-def progress(what: str, total: float | None = None, wanted: bool = True) -> Iterator[Progress]:
-    """For work that may take long: it is shown on stderr. Nothing is where stderr is no terminal, or not `wanted`."""
+def progress(what: str, total: float | None = None, wanted: bool = True, *, alike: bool = True) -> Iterator[Progress]:
+    """For work that may take long: it is shown on stderr. Nothing is where stderr is no terminal, or not `wanted`.
+
+    The time that is left is told only of pieces that are `alike`; of others it is the time that has gone.
+    """
     if not wanted or not sys.stderr.isatty():
         yield Progress()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Display
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    clock = TimeRemainingColumn() if alike else TimeElapsedColumn()
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), clock)
     with Display(*columns, console=Console(stderr=True), transient=True) as display:
         yield Progress((display, display.add_task(what, total=total)))
 

@@ -27,6 +27,7 @@ from halfmoon.cli.spark import (
     moment,
     running,
     show_batch,
+    steps_shown,
 )
 
 if TYPE_CHECKING:
@@ -184,9 +185,11 @@ def lag(
             behind = sum(sample.lag for sample in samples)
             output.note(f"groups {len({sample.group for sample in samples}):,}  lag {behind:,}")
 
-        published = lag_report(
-            out, bootstrap=at(brokers), groups=groups, every_s=every_s, on_sample=on_sample, on_tick=command.tick
-        )
+        with steps_shown("lag", wanted=every_s is None) as on_step:
+            published = lag_report(
+                out, bootstrap=at(brokers), groups=groups, every_s=every_s, on_sample=on_sample, on_tick=command.tick,
+                on_step=on_step,
+            )  # fmt: skip
         _show(published, ("lag_now",), result)
 
 
@@ -207,7 +210,9 @@ def flights(
     with running("flights", spark, brokers) as command:
         from halfmoon.pipeline.jobs.reporting import flight_report
 
-        _show(flight_report(command.spark, topic, out, bootstrap=command.brokers), ("overview",), result)
+        with steps_shown("flights") as on_step:
+            published = flight_report(command.spark, topic, out, bootstrap=command.brokers, on_step=on_step)
+        _show(published, ("overview",), result)
 
 
 def _made(command: Running, kind: Kind, options: ReportOptions) -> Published:
@@ -215,16 +220,19 @@ def _made(command: Running, kind: Kind, options: ReportOptions) -> Published:
 
     bootstrap = command.brokers
     source = f"{kind.title}, from {bootstrap}"
-    if not options.is_stream:
-        return report(
-            command.spark, kind, options.out, bootstrap=bootstrap, start=options.begin, end=options.end, source=source
-        )
-    return report_stream(
-        command.spark, kind, options.out, bootstrap=bootstrap, start=options.begin, every=options.every,
-        batch_records=options.batch_records, group=options.group,
-        allow_data_loss=options.allow_data_loss, source=source, on_batch=show_batch,
-        on_publish=lambda published: output.note(f"{published.page} is up to date"), on_tick=command.tick,
-    )  # fmt: skip
+    with steps_shown(kind.name) as on_step:
+        if not options.is_stream:
+            return report(
+                command.spark, kind, options.out, bootstrap=bootstrap, start=options.begin, end=options.end,
+                source=source, on_step=on_step,
+            )  # fmt: skip
+        return report_stream(
+            command.spark, kind, options.out, bootstrap=bootstrap, start=options.begin, every=options.every,
+            batch_records=options.batch_records, group=options.group,
+            allow_data_loss=options.allow_data_loss, source=source, on_batch=show_batch,
+            on_publish=lambda published: output.note(f"{published.page} is up to date"), on_tick=command.tick,
+            on_step=on_step,
+        )  # fmt: skip
 
 
 def _rules(by: list[str], rules: list[str], orders_tag: str, payments_tag: str) -> Any:
@@ -254,21 +262,16 @@ def _show(published: Published, names: tuple[str, ...], result: Output) -> None:
 
 
 def _print(report: Report) -> None:
-    from halfmoon.pipeline.reports.report import shown
+    from halfmoon.pipeline.reports.report import numeric, shown
 
     output.line("")
     output.line(report.title)
-    last = report.rows[-SHOWN_ROWS:]
-    if len(last) < len(report.rows):
-        output.line(f"(the last {len(last)} of {len(report.rows):,} rows; all are in tables/{report.name}.parquet)")
-    rows = [
-        {
-            name: value if value is None or isinstance(value, int) else cell
-            for name, value, cell in zip(report.columns, row, cells, strict=True)
-        }
-        for row, cells in zip(last, shown(last, report.columns), strict=True)
-    ]
-    output.table(rows, report.columns)
+    there = len(report.rows)
+    if there > SHOWN_ROWS:
+        output.line(f"(the last {SHOWN_ROWS} of {there:,} rows; all are in tables/{report.name}.parquet)")
+    rows = [dict(zip(report.columns, cells, strict=True)) for cells in shown(report, slice(-SHOWN_ROWS, None))]
+    numbers = {name for name, is_number in zip(report.columns, numeric(report), strict=True) if is_number}
+    output.table(rows, report.columns, numbers)
 
 
 def _jsonable(report: Report) -> list[dict[str, Any]]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from halfmoon.pipeline.brokers import Brokers as There
     from halfmoon.pipeline.queries import Batch
+    from halfmoon.pipeline.steps import OnStep, Step
 
 EveryOption = Annotated[
     str | None,
@@ -210,6 +211,20 @@ def show_batch(batch: Batch) -> None:
     from halfmoon.pipeline.progress import batch_line
 
     output.note(batch_line(batch))
+
+
+@contextmanager
+def steps_shown(what: str, wanted: bool = True) -> Iterator[OnStep]:
+    """A bar for the steps of long work, on stderr; nothing where that is no terminal, or not `wanted`."""
+    with output.progress(f"{what}: asking the broker", wanted=wanted, alike=False) as progress:
+
+        def on_step(step: Step) -> None:
+            # Never a whole step: of Spark's tasks, those of later stages are not known yet.
+            part = min(step.done / step.of, 0.99) if step.of else 0.0
+            note = f" · {step.note}" if step.note else ""
+            progress.update(step.number - 1 + part, len(step.plan), f"{what}: {step.what}{note}")
+
+        yield on_step
 
 
 def moment(text: str | None, option: str) -> datetime | None:

@@ -27,7 +27,7 @@ from halfmoon.pipeline.brokers import Brokers
 from halfmoon.pipeline.checkpoint import committed_offsets
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.progress import bar, follow
-from halfmoon.pipeline.reports.report import Report, heading, shown
+from halfmoon.pipeline.reports.report import Report, cell_formats, heading
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -139,14 +139,19 @@ class Findings:
 
 def aggregate(steps: Steps, flights: DataFrame, reference_records: DataFrame, count: int) -> Findings:
     """Join and aggregate."""
-    from halfmoon.pipeline.reports.flight_reports import fewest_on_a_route, flight_reports
+    from halfmoon.pipeline.reports.flight_reports import fewest_on_a_route, flight_parts
     from halfmoon.pipeline.reports.flights import enrich, reference_tables
 
-    with steps.timed("reports"), bar(steps.console, "joining and aggregating", None):
+    with steps.timed("reports"):
         reference = reference_tables(reference_records, REFERENCE_TOPICS)
         enriched = enrich(flights, reference).cache()
-        reports = flight_reports(enriched, min_route_flights=fewest_on_a_route(count))
-        steps.check_alive()
+        parts = flight_parts(enriched, min_route_flights=lambda: fewest_on_a_route(count))
+        reports: list[Report] = []
+        with bar(steps.console, "joining and aggregating", len(parts)) as shown:
+            for done, part in enumerate(parts):
+                shown.at(done, part.what)
+                reports += part.make()
+                steps.check_alive()
         airports = [(row["lon"], row["lat"]) for row in reference.airports.select("lon", "lat").collect()]
         enriched.unpersist()
     overview = reports[0].dicts()[0]
@@ -158,11 +163,11 @@ def aggregate(steps: Steps, flights: DataFrame, reference_records: DataFrame, co
 
 def write_files(steps: Steps, findings: Findings, out: Path, source: str) -> None:
     from halfmoon.pipeline.reports.flight_charts import flight_charts
-    from halfmoon.pipeline.reports.flight_reports import flight_facts
+    from halfmoon.pipeline.reports.flight_facts import flight_facts
     from halfmoon.pipeline.reports.publish import publish
 
     with steps.timed("files"), bar(steps.console, "drawing", None):
-        facts = flight_facts(findings.reports[0])
+        facts = flight_facts(findings.reports)
         charts = flight_charts(findings.airports)
         page = publish(out, "flights", "Flights and their delays", findings.reports, facts, source, charts).page
     drawn = sum(len(charts.get(report.name, {})) for report in findings.reports if report.rows)
@@ -260,8 +265,9 @@ def _print_rows(
     for name in columns:
         text = all(isinstance(row[name], str | None) for row in rows)
         table.add_column(heading(name), justify="left" if text else "right")
-    for cells in shown([[row[name] for name in columns] for row in rows], columns):
-        table.add_row(*cells)
+    formats = cell_formats(report)
+    for row in rows:
+        table.add_row(*(formats[name](row[name]) for name in columns))
     # Not as the table's own title, which would be folded to its width.
     said = f"{title} ({len(rows)} of {len(report.rows):,} rows, all: tables/{report.name}.csv)"
     console.print()

@@ -9,6 +9,7 @@ pyspark, so that a missing extra can be said in a sentence.
     topics.py       topic → DataFrame → topic: offsets.py (from where to where), values.py (JSON, Avro),
                     views.py (filters pushed down to the broker), admin.py (what the broker itself is asked)
     queries.py      streaming queries and their batches; progress.py (the same on the terminal)
+    steps.py        how far long work is, for whoever listens; tasks.py (Spark's part of it)
     checkpoint.py   how far a query has come; group_progress.py (the same as a consumer group's offsets)
     ingest.py       stream → Parquet table, exactly once; sending.py (records → topic, from the driver)
     checksum.py     one number for a set of records, in Python; audit.py (the same number in Spark)

@@ -5,20 +5,24 @@
 | `"earliest"`, `"latest"`       | the first record there is; what comes after the last                          |
 | `{topic: {partition: offset}}` | exactly these; of partitions that are not named, all there is                 |
 | a `datetime`                   | by the records' timestamps: the first at or after it (without a zone: UTC)    |
-| `GroupOffsets("billing")`      | what a consumer group has committed                                           |
+| `GroupOffsets("billing")`      | what a consumer group has committed; a warning is logged where it has nothing |
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Literal
 
 from halfmoon.pipeline.admin import Admin, TopicOffsets
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.times import milliseconds
+
+logger = logging.getLogger(__name__)
 
 EARLIEST, LATEST = -2, -1
 """Spark's numbers for them in a range."""
@@ -26,7 +30,11 @@ EARLIEST, LATEST = -2, -1
 
 @dataclass(slots=True, frozen=True)
 class GroupOffsets:
-    """A consumer group's committed offsets. `otherwise` stands for partitions in which it has committed none."""
+    """A consumer group's committed offsets. `otherwise` stands for partitions in which it has committed none.
+
+    A group that has committed in none of the partitions is an ordinary beginning, and may be a misspelt name: the read
+    goes on with `otherwise`, and a warning is logged.
+    """
 
     group: str
     otherwise: Literal["earliest", "latest"] = "earliest"
@@ -91,6 +99,8 @@ def _offsets(position: str | Mapping[str, Mapping[int, int]] | GroupOffsets, top
 
 def _of_group(position: GroupOffsets, topics: Sequence[str], admin: Admin) -> TopicOffsets:
     committed = admin.committed(position.group)
+    if topics and not committed.keys() & set(topics):
+        logger.warning("%s", _nothing_committed(position, topics, admin))
     found: TopicOffsets = {}
     for topic in topics:
         # As numbers: a read of Spark's takes no word for where it begins at the end, or ends at the beginning.
@@ -101,3 +111,18 @@ def _of_group(position: GroupOffsets, topics: Sequence[str], admin: Admin) -> To
 
 def _all(admin: Admin, topic: str, offset: int) -> dict[int, int]:
     return dict.fromkeys(range(admin.partitions(topic)), offset)
+
+
+def _nothing_committed(position: GroupOffsets, topics: Sequence[str], admin: Admin) -> str:
+    """What is said of a group without an offset in the topics: whether it is there at all, and what is done."""
+    try:
+        groups = admin.groups()
+    except PipelineError:  # The list only makes the warning better.
+        groups = [position.group]
+    if position.group in groups:
+        what = f"group {position.group!r} has committed no offset in {', '.join(topics)}"
+    else:
+        near = get_close_matches(position.group, groups, 1, 0.8)
+        meant = f" (did you mean {near[0]!r}?)" if near else ""
+        what = f"there is no group {position.group!r} at {admin.bootstrap}{meant}"
+    return f"GroupOffsets: {what}: the {position.otherwise} offset of every partition is taken"

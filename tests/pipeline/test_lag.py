@@ -17,6 +17,7 @@ from halfmoon.pipeline.admin import Admin
 from halfmoon.pipeline.jobs import lag
 from halfmoon.pipeline.jobs.lag import Sample, Samples, lag_report, sample
 from halfmoon.pipeline.reports.lag import MOST_MOMENTS, lag_reports
+from halfmoon.pipeline.steps import Step
 from halfmoon.pipeline.times import utc
 
 AT_MS = 1_767_225_600_000
@@ -105,8 +106,15 @@ def test_a_report_that_goes_on(bootstrap_servers: str, tmp_path: Path) -> None:
         (slow, 0, 1, 5, 4),
         (slow, 1, 3, 5, 2),
     ]
-    first = lag_report(tmp_path, bootstrap=bootstrap_servers, groups=f"{name}-.*")
+    steps: list[Step] = []
+    first = lag_report(tmp_path, bootstrap=bootstrap_servers, groups=f"{name}-.*", on_step=steps.append)
     assert dict(first.facts) == {"groups": "2", "lag": "6"}
+    assert [(step.what, step.note) for step in steps] == [
+        ("Asking the groups", ""),
+        ("Asking the groups", "0 of 2 groups"),
+        ("Asking the groups", "1 of 2 groups"),
+        ("Tables, charts and the page", ""),
+    ]
     admin.commit(slow, {topic: {0: 5}})
     taken: list[list[Sample]] = []
 

@@ -195,9 +195,9 @@ def success_rate(topic: str) -> SuccessRate:
     from tests.spark.test_success_rate import RULES
 
     class Told(SuccessRate):
-        def reports(self, kept: Any, as_of_ms: int | None) -> Any:
+        def parts(self, kept: Any, as_of: Any) -> Any:
             say("publishing")
-            return super().reports(kept, as_of_ms)
+            return super().parts(kept, as_of)
 
     return Told(topic, rules=RULES)
 

@@ -21,6 +21,7 @@ from halfmoon.pipeline import session, stop
 from halfmoon.pipeline.ingest import ingest
 from halfmoon.pipeline.jobs.archive import archive, read_archive
 from halfmoon.pipeline.session import spark_errors
+from halfmoon.pipeline.tasks import tasks_told
 from halfmoon.pipeline.topics import read_stream, read_topic
 
 ORDERS = 60
@@ -57,8 +58,10 @@ def main(where: str, bootstrap: str, topic: str, folder: str) -> None:
         sums = orders.groupBy("data.shop").agg(F.sum("data.amount").alias("amount"), F.count("*").alias("orders"))
         stream = read_stream(spark, topic, bootstrap=bootstrap).select("value", "partition", "offset")
         table = str(Path(folder, "table"))
+        with tasks_told(spark, lambda _done, _of: None):
+            shops = {row["shop"]: [row["amount"], row["orders"]] for row in sums.collect()}
         found = {
-            "shops": {row["shop"]: [row["amount"], row["orders"]] for row in sums.collect()},
+            "shops": shops,
             "streamed": ingest(stream, table, str(Path(folder, "checkpoint"))).rows,
             "in_table": spark.read.parquet(table).count(),
             "archived": [rows(spark, bootstrap, topic, str(Path(folder, "archive"))) for _ in range(2)],

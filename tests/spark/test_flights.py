@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.demo.source import REFERENCE_TOPICS, strict_json
-from halfmoon.pipeline.reports.flight_reports import flight_facts, flight_reports
+from halfmoon.pipeline.reports.flight_facts import flight_facts
+from halfmoon.pipeline.reports.flight_reports import flight_reports
 from halfmoon.pipeline.reports.flights import enrich, reference_tables, typed_flights
 
 RECORD = (
@@ -55,12 +56,16 @@ def test_overview(reports) -> None:
     assert (row["flights"], row["cancelled"], row["cancelled_share"]) == (4, 1, 0.25)
     assert (row["mean_dep_delay_min"], row["median_dep_delay_min"]) == (16.67, 10.0)
     assert row["late_share"] == 0.3333
-    assert flight_facts(reports["overview"]) == [
+    assert flight_facts(list(reports.values())) == [
         ("flights", "4"),
+        ("airlines", "2"),
         ("left late", "33.3%"),
         ("cancelled", "25.0%"),
         ("mean departure delay (min)", "16.7"),
         ("mean arrival delay (min)", "16.7"),
+        ("worst hour to depart", "–"),
+        ("worst month to depart", "–"),
+        ("route that arrives latest", "EWR → IAH · 25.0 min"),
     ]
 
 

@@ -17,6 +17,7 @@ from halfmoon.pipeline.jobs.report_kinds import DeadLetters, Delays, Kind, Succe
 from halfmoon.pipeline.jobs.reporting import flight_report, report, report_stream
 from halfmoon.pipeline.reports.publish import Published
 from halfmoon.pipeline.reports.success_rate import Rules
+from halfmoon.pipeline.steps import Step
 from halfmoon.testing import Broker
 from tests.crash.serving import wait_until
 
@@ -104,13 +105,64 @@ def test_dead_letters_of_a_broker_that_has_none_yet(spark, own: str, tmp_path: P
         assert sum(row["letters"] for row in found["dlq_over_time"]) == 3
 
 
+class Watched:
+    """A listener that looks at the report's page at each step."""
+
+    def __init__(self, page: Path) -> None:
+        self._page = page
+        self.steps: list[Step] = []
+        self.pages: list[str] = []
+
+    def __call__(self, step: Step) -> None:
+        if not self.steps or (step.plan, step.number) != (self.steps[-1].plan, self.steps[-1].number):
+            self.steps.append(step)
+            self.pages.append(self._page.read_text() if self._page.exists() else "")
+
+
+def test_a_report_says_how_far_it_is_and_so_does_its_page(
+    spark, own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert load.ensure_topic(own, "watched", 1) == 1
+    produce(own, "watched", {"DELAY": "1"})
+    wait_until(lambda: ends(own, "watched") == 1, 20, "it is delivered")
+    kind = Delays("watched", LEVELS)
+    plan = ("Reading watched", "Lateness by delay asked for", "Lateness over time", "Tables, charts and the page")
+    first = Watched(tmp_path / "delay.html")
+    published = report(spark, kind, tmp_path, bootstrap=own, on_step=first)
+    assert [(step.plan, step.number) for step in first.steps] == [(plan, number) for number in range(1, 5)]
+    assert first.pages[0] == ""
+    assert all("being made" in page and plan[3] in page for page in first.pages[1:])
+    made = published.page.read_text()
+    assert "being made" not in made
+
+    stream = Watched(published.page)
+    report_stream(spark, kind, tmp_path, bootstrap=own, on_step=stream)
+    again = ("Reading what was kept", *plan[1:])
+    assert [(step.plan, step.number) for step in stream.steps] == [
+        (plan[:1], 1), *((again, number) for number in range(1, 5))
+    ]  # fmt: skip
+    assert stream.pages[0] == made
+    assert all("A new report is being made: step" in page and "<section" in page for page in stream.pages[1:])
+    made = published.page.read_text()
+    assert "A new report" not in made
+
+    monkeypatch.setattr(Delays, "facts", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        report(spark, kind, tmp_path, bootstrap=own)
+    assert published.page.read_text() == made, "as if nothing had been tried"
+
+
 def test_flights_of_the_demo(spark, own: str, tmp_path: Path) -> None:
     load.load(own, source.flights_dataset(), rows=2_000)
     for dataset in source.reference_datasets():
         load.load(own, dataset)
-    published = flight_report(spark, source.FLIGHTS_TOPIC, tmp_path, bootstrap=own)
+    steps: list[Step] = []
+    published = flight_report(spark, source.FLIGHTS_TOPIC, tmp_path, bootstrap=own, on_step=steps.append)
+    assert {step.number for step in steps} == set(range(1, 9))
+    assert (steps[0].what, steps[-1].what) == ("Reading flights", "Tables, charts and the page")
     assert dict(published.facts)["flights"] == "2,000"
-    assert len(published.facts) == 5
+    assert len(published.facts) == 9
+    assert "–" not in dict(published.facts).values()
     assert tables(published)["overview"][0]["flights"] == 2_000
     assert len(list((tmp_path / "charts").glob("*.png"))) >= 4
 

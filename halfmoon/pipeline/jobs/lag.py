@@ -13,6 +13,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from halfmoon.pipeline.brokers import Bootstrap
 from halfmoon.pipeline.reports.lag import lag_reports
 from halfmoon.pipeline.reports.publish import PUBLISH_EVERY_S, Published, publish
 from halfmoon.pipeline.reports.report import show, whole_file
+from halfmoon.pipeline.steps import OnStep, Steps, ignored
 from halfmoon.pipeline.times import interruptible_wait
 
 MOMENTS_PER_FILE = 1_000
@@ -55,11 +57,17 @@ class Sample(NamedTuple):
     lag: int
 
 
-def sample(admin: Admin, groups: str = ".*") -> list[Sample]:
+def sample(
+    admin: Admin, groups: str = ".*", on_group: Callable[[int, int], None] = lambda _done, _of: None
+) -> list[Sample]:
     """What the groups whose names match a regular expression have committed, and where the topics end. Topics that are
-    gone are left out. Raises PipelineError."""
+    gone are left out. `on_group` hears how many of the groups have been asked. Raises PipelineError."""
     wanted = regular_expression(groups)
-    committed = {group: admin.committed(group) for group in admin.groups() if wanted.fullmatch(group)}
+    names = [group for group in admin.groups() if wanted.fullmatch(group)]
+    committed = {}
+    for done, group in enumerate(names):
+        on_group(done, len(names))
+        committed[group] = admin.committed(group)
     there = set(admin.topics())
     ends = {topic: admin.ends(topic) for topic in {t for topics in committed.values() for t in topics} & there}
     at_ms = time.time_ns() // 1_000_000
@@ -130,20 +138,25 @@ def lag_report(
     every_s: float | None = None,
     on_sample: Callable[[list[Sample]], None] = lambda _: None,
     on_tick: Callable[[], None] = lambda: None,
+    on_step: OnStep = ignored,
 ) -> Published:
     """Look how far groups are, and make the report from that and from what earlier runs have seen.
 
     With `every_s` it goes on, and makes the report anew every ten seconds at most, until `on_tick`, which is called
-    some times a second, raises something. Raises PipelineError where the broker does not answer.
+    some times a second, raises something; `on_step` hears how far each round is. Raises PipelineError where the broker
+    does not answer.
     """
     admin, kept = Admin(bootstrap), Samples(out / "_lag")
     published: Published | None = None
     due, published_at = time.monotonic(), 0.0
     while True:
-        found = sample(admin, groups)
+        steps = Steps(["Asking the groups", "Tables, charts and the page"], on_step)
+        steps.next()
+        found = sample(admin, groups, partial(steps.at, unit="groups"))
         kept.add(found)
         on_sample(found)
         if published is None or time.monotonic() - published_at > PUBLISH_EVERY_S:
+            steps.next()
             reports = lag_reports(kept.rows, found[0].at_ms if found else None)
             now = reports[0].dicts()
             facts = [

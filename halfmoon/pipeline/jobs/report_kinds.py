@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from pyspark.sql import DataFrame
 
 from halfmoon.pipeline.reports import dead_letters, delays, success_rate
+from halfmoon.pipeline.reports.parts import Part
 from halfmoon.pipeline.reports.publish import Fact
 from halfmoon.pipeline.reports.report import Report, show
 from halfmoon.pipeline.reports.success_charts import FEWEST_ORDERS
@@ -53,8 +55,8 @@ class Kind(Protocol):
         """What of the messages the reports are made from; batch or stream."""
         ...
 
-    def reports(self, kept: DataFrame, as_of_ms: int | None) -> list[Report]:
-        """From what was kept; read several times."""
+    def parts(self, kept: DataFrame, as_of: Callable[[], int | None]) -> AbstractContextManager[list[Part]]:
+        """What is made of what was kept, which is read several times; `as_of` as in `Kept`."""
         ...
 
     def facts(self, reports: dict[str, Report]) -> list[Fact]:
@@ -89,11 +91,12 @@ class SuccessRate:
         matches = success_rate.matches(orders, payments, self.rules, streaming=read.streaming)
         return Kept(matches, lambda: success_rate.batch_watermark(orders, payments, self.rules))
 
-    def reports(self, kept: DataFrame, as_of_ms: int | None) -> list[Report]:
+    @contextmanager
+    def parts(self, kept: DataFrame, as_of: Callable[[], int | None]) -> Iterator[list[Part]]:
         # Cached: it is an aggregation, and four tables are made of it.
         outcomes = success_rate.outcomes(kept, self.rules).cache()
         try:
-            return success_rate.success_rate_reports(outcomes, self.rules, as_of_ms)
+            yield success_rate.success_rate_parts(outcomes, self.rules, as_of)
         finally:
             outcomes.unpersist()
 
@@ -125,8 +128,8 @@ class Delays:
     def keep(self, read: Read) -> Kept:
         return Kept(delays.delayed_messages(read(self.topics), self._levels))
 
-    def reports(self, kept: DataFrame, as_of_ms: int | None) -> list[Report]:
-        return delays.delay_reports(kept)
+    def parts(self, kept: DataFrame, as_of: Callable[[], int | None]) -> AbstractContextManager[list[Part]]:
+        return nullcontext(delays.delay_parts(kept))
 
     def facts(self, reports: dict[str, Report]) -> list[Fact]:
         rows = reports["delay_by_level"].dicts()
@@ -146,8 +149,8 @@ class DeadLetters:
     def keep(self, read: Read) -> Kept:
         return Kept(dead_letters.dead_letters(read(re.compile(dead_letters.TOPICS))))
 
-    def reports(self, kept: DataFrame, as_of_ms: int | None) -> list[Report]:
-        return dead_letters.dead_letter_reports(kept)
+    def parts(self, kept: DataFrame, as_of: Callable[[], int | None]) -> AbstractContextManager[list[Part]]:
+        return nullcontext(dead_letters.dead_letter_parts(kept))
 
     def facts(self, reports: dict[str, Report]) -> list[Fact]:
         rows = reports["dlq_by_group"].dicts()

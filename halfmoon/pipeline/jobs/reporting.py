@@ -15,8 +15,10 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -32,10 +34,18 @@ from halfmoon.pipeline.jobs.report_kinds import Kind
 from halfmoon.pipeline.offsets import Position
 from halfmoon.pipeline.queries import Batch, OnBatch
 from halfmoon.pipeline.reports.flight_charts import flight_charts
-from halfmoon.pipeline.reports.flight_reports import fewest_on_a_route, flight_facts, flight_reports
+from halfmoon.pipeline.reports.flight_facts import flight_facts
+from halfmoon.pipeline.reports.flight_reports import fewest_on_a_route, flight_parts
 from halfmoon.pipeline.reports.flights import REFERENCE_SCHEMAS, enrich, reference_tables, typed_flights
-from halfmoon.pipeline.reports.publish import PUBLISH_EVERY_S, Published, publish
+from halfmoon.pipeline.reports.parts import Part
+from halfmoon.pipeline.reports.publish import PUBLISH_EVERY_S, OnReport, Published, publish
+from halfmoon.pipeline.reports.report import Report, one_line
+from halfmoon.pipeline.reports.unfinished import UnfinishedPage, unfinished_page
+from halfmoon.pipeline.steps import OnStep, Steps, ignored
+from halfmoon.pipeline.tasks import tasks_told
 from halfmoon.pipeline.topics import read_stream, read_topic
+
+_DRAWING = "Tables, charts and the page"
 
 
 def report(
@@ -47,11 +57,17 @@ def report(
     start: Position = "earliest",
     end: Position = "latest",
     source: str = "",
+    on_step: OnStep = ignored,
 ) -> Published:
-    """Make a report from what the topics hold between `start` and `end`. Raises PipelineError."""
+    """Make a report from what the topics hold between `start` and `end`. Raises PipelineError.
+
+    `on_step` hears how far it is, and the page shows it until the report is there.
+    """
     with _BatchRead(spark, bootstrap, start, end) as read:
         kept = kind.keep(read)
-        return _publish(kind, read.once(kept.rows), kept.as_of(), out, source)
+        with unfinished_page(out, kind.name, kind.title, source) as page:
+            rows, as_of = read.once(kept.rows), cache(kept.as_of)
+            return _publish(kind, rows, as_of, out, source, on_step, page, _reading(kind))
 
 
 def report_stream(
@@ -69,6 +85,7 @@ def report_stream(
     on_batch: OnBatch | None = None,
     on_publish: Callable[[Published], None] = lambda _: None,
     on_tick: Callable[[], None] | None = None,
+    on_step: OnStep = ignored,
 ) -> Published:
     """Read what is new in the topics, and make the report from all that was ever read. `start` counts for the first
     run.
@@ -76,6 +93,7 @@ def report_stream(
     With `every` ("10 seconds") it goes on, and makes the report anew after batches, every ten seconds at most, until
     `on_tick`, which is called some times a second, raises something. `group` is where the progress is shown as a
     consumer group's offsets. `allow_data_loss` goes on where the topics have lost records that had not been read yet.
+    `on_step` hears how far each making is; the page shows how far the first one of this run is.
 
     Raises PipelineError; also for an OUT of other topics (one that was made anew is another), or of other rules.
     """
@@ -86,37 +104,46 @@ def report_stream(
     kept = kind.keep(_StreamRead(spark, bootstrap, start, batch_records, allow_data_loss)).rows
     changed, records, published_at = False, 0, time.monotonic()
 
-    def finished(batch: Batch) -> None:
-        nonlocal changed, records
-        changed = True
-        records += batch.rows
-        if show_progress is not None:
-            show_progress(batch.ends)
-        if on_batch is not None:
-            on_batch(batch)
+    with unfinished_page(out, kind.name, kind.title, source) as page:
+        reading = Steps([_reading(kind)], on_step, page)
 
-    def made() -> Published:
-        if records and not checkpoint.is_dir():
-            raise PipelineError(f"{checkpoint} is not to be seen from here: a stream needs a disk that Spark shares")
-        # Before the table: what the watermark promises is in there then.
-        as_of_ms = watermark_of(checkpoint)
-        rows = _table(spark, table, kept).cache()
-        try:
-            return replace(_publish(kind, rows, as_of_ms, out, source), records=records)
-        finally:
-            rows.unpersist()
+        def finished(batch: Batch) -> None:
+            nonlocal changed, records
+            changed = True
+            records += batch.rows
+            reading.at(records, records + batch.lag if every is None else None, "records")
+            if show_progress is not None:
+                show_progress(batch.ends)
+            if on_batch is not None:
+                on_batch(batch)
 
-    def tick() -> None:
-        nonlocal changed, published_at
-        if on_tick is not None:
-            on_tick()
-        if every is not None and changed and time.monotonic() - published_at > PUBLISH_EVERY_S:
-            changed = False
-            on_publish(made())
-            published_at = time.monotonic()
+        def made() -> Published:
+            if records and not checkpoint.is_dir():
+                raise PipelineError(
+                    f"{checkpoint} is not to be seen from here: a stream needs a disk that Spark shares"
+                )
+            # Before the table: what the watermark promises is in there then.
+            as_of_ms = watermark_of(checkpoint)
+            rows = _table(spark, table, kept).cache()
+            try:
+                done = _publish(kind, rows, lambda: as_of_ms, out, source, on_step, page, "Reading what was kept")
+                return replace(done, records=records)
+            finally:
+                rows.unpersist()
 
-    ingest(kept, table, checkpoint, name=kind.name, every=every, on_batch=finished, on_tick=tick)
-    return made()
+        def tick() -> None:
+            nonlocal changed, published_at
+            if on_tick is not None:
+                on_tick()
+            if every is not None and changed and time.monotonic() - published_at > PUBLISH_EVERY_S:
+                changed = False
+                on_publish(made())
+                reading.at(records, None, "records")
+                published_at = time.monotonic()
+
+        reading.next()
+        ingest(kept, table, checkpoint, name=kind.name, every=every, on_batch=finished, on_tick=tick)
+        return made()
 
 
 class _BatchRead:
@@ -191,26 +218,81 @@ def _table(spark: SparkSession, table: Path, kept: DataFrame) -> DataFrame:
     return spark.createDataFrame([], kept.schema)
 
 
-def _publish(kind: Kind, kept: DataFrame, as_of_ms: int | None, out: Path, source: str) -> Published:
-    reports = kind.reports(kept, as_of_ms)
+def _publish(
+    kind: Kind, kept: DataFrame, as_of: Callable[[], int | None], out: Path, source: str,
+    on_step: OnStep, page: UnfinishedPage, reading: str,
+) -> Published:  # fmt: skip
+    """Make the report from what was kept, which is cached, in steps that are told of; `reading` names the first."""
+    with kind.parts(kept, as_of) as parts:
+        steps = Steps([reading, *(part.what for part in parts), _DRAWING], on_step, page)
+        with _next(steps, kept.sparkSession):
+            as_of()
+            kept.count()  # It is in the cache then, and none of the parts waits for the topics.
+        reports = _made(parts, steps, kept.sparkSession)
     facts = kind.facts({each.name: each for each in reports})
-    return publish(out, kind.name, kind.title, reports, facts, source)
+
+    def draw(on_report: OnReport) -> Published:
+        return publish(out, kind.name, kind.title, reports, facts, source, on_report=on_report)
+
+    return _drawn(steps, page, draw)
 
 
-def flight_report(spark: SparkSession, topic: str, out: Path, *, bootstrap: Bootstrap = None) -> Published:
+def _made(parts: Sequence[Part], steps: Steps, spark: SparkSession) -> list[Report]:
+    """All reports, a step for each part."""
+    reports: list[Report] = []
+    for part in parts:
+        with _next(steps, spark):
+            reports += part.make()
+    return reports
+
+
+@contextmanager
+def _next(steps: Steps, spark: SparkSession) -> Iterator[None]:
+    """The next step, which Spark does in tasks."""
+    steps.next()
+    with tasks_told(spark, lambda done, of: steps.at(done, of, "tasks")):
+        yield
+
+
+def _drawn(steps: Steps, page: UnfinishedPage, draw: Callable[[OnReport], Published]) -> Published:
+    """The last step."""
+    steps.next()
+    published = draw(lambda done, of: steps.at(done, of, "reports"))
+    page.finished()
+    return published
+
+
+def _reading(kind: Kind) -> str:
+    return f"Reading {one_line(', '.join(kind.topics), 60) or 'the topics'}"
+
+
+def flight_report(
+    spark: SparkSession, topic: str, out: Path, *, bootstrap: Bootstrap = None, on_step: OnStep = ignored
+) -> Published:
     """The report that `make demo` draws, from the topics that it has filled: flights and four small tables beside them.
 
     Raises PipelineError.
     """
-    topics = {name: f"{topic}.{name}" for name in REFERENCE_SCHEMAS}
+    name, title = "flights", "Flights and their delays"
+    topics = {table: f"{topic}.{table}" for table in REFERENCE_SCHEMAS}
     reference = reference_tables(read_topic(spark, list(topics.values()), bootstrap=bootstrap), topics)
-    enriched = enrich(typed_flights(read_topic(spark, topic, bootstrap=bootstrap)), reference).cache()
+    flights = read_topic(spark, topic, bootstrap=bootstrap)
+    enriched = enrich(typed_flights(flights), reference).cache()
+    count = cache(enriched.count)
     try:
-        count = enriched.count()
-        reports = flight_reports(enriched, min_route_flights=fewest_on_a_route(count))
+        with unfinished_page(out, name, title, f"topic {topic}") as page:
+            parts = flight_parts(enriched, min_route_flights=lambda: fewest_on_a_route(count()))
+            plan = [f"Reading {topic}", *(part.what for part in parts), _DRAWING]
+            steps = Steps(plan, on_step, page)
+            with _next(steps, spark):
+                source = f"{count():,} flights of topic {topic}"
+            reports = _made(parts, steps, spark)
+
+            def draw(on_report: OnReport) -> Published:
+                places = reference.airports.select("lon", "lat").collect()
+                charts = flight_charts([(row["lon"], row["lat"]) for row in places])
+                return publish(out, name, title, reports, flight_facts(reports), source, charts, on_report)
+
+            return _drawn(steps, page, draw)
     finally:
         enriched.unpersist()
-    airports = [(row["lon"], row["lat"]) for row in reference.airports.select("lon", "lat").collect()]
-    source = f"{count:,} flights of topic {topic}"
-    facts = flight_facts(reports[0])
-    return publish(out, "flights", "Flights and their delays", reports, facts, source, flight_charts(airports))

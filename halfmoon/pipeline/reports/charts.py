@@ -27,6 +27,7 @@ from halfmoon.pipeline.reports.drawing import (
     ORANGE,
     SERIES,
     VERMILION,
+    OneFormat,
     count_axis,
     frame,
     label,
@@ -147,11 +148,12 @@ def _ms_axis(axes: Axes, values: list[float]) -> None:
         axes.set_yscale("log")
         steps = (1, 2, 5) if max(values) < 1000 * min(values) else (1,)
         axes.yaxis.set_major_locator(LogLocator(10, subs=steps))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
         axes.set_ylabel("delivered after it was due\n(ms, log scale)")
     else:
+        axes.yaxis.set_major_formatter(OneFormat())
         axes.set_ylabel("delivered after it was due (ms)")
         axes.set_ylim(bottom=0 if min(values, default=0) >= 0 else None)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
@@ -180,7 +182,7 @@ def dlq_over_time(report: Report) -> Figure:
     count_axis(axes, "dead letters")
     legend_beside(axes, reverse=True)
     windows.axis(axes)
-    frame(figure, title, f"{many(letters.total(), 'letter')} of {many(len(letters), 'group')}; {windows.each_bar}")
+    frame(figure, title, f"{many(letters.total(), 'dead letter')} of {many(len(letters), 'group')}; {windows.each_bar}")
     return figure
 
 
@@ -213,7 +215,7 @@ def dlq_by_reason(report: Report) -> Figure:
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
     most = f", the {len(order)} commonest of {len(letters):,} pairs" if len(order) < len(letters) else ""
-    whole = many(letters.total(), "letter")
+    whole = many(letters.total(), "dead letter")
     frame(figure, title, f"{whole} by group and reason{most}; beside the bars: their number and topic")
     return figure
 
@@ -231,14 +233,17 @@ def lag_over_time(report: Report) -> Figure:
     figure = Figure(figsize=(11, 5.2), layout="constrained")
     axes = figure.add_subplot()
     colours = (*SERIES, "black", GREY, BLUE)
+    moments = [date2num(utc(moment)) for moment in report.column("at")]
+    first, last_of_all = min(moments), max(moments)
     for place, (key, colour) in enumerate(zip(order, colours, strict=False)):
-        text = f"{label(key[0], 20)} · {label(key[1], 16)} ({last[key]:,})"
-        _line(axes, lines[key], color=colour, label=text, linestyle="-" if place < 9 else "--", zorder=12 - place)
+        alone = len(lines[key]) == 1
+        note = ", one sample" if alone and first != last_of_all else ""
+        text = f"{label(key[0], 20)} · {label(key[1], 16)} ({last[key]:,}{note})"
+        dashes = "" if alone else "-" if place < 9 else "--"
+        _line(axes, lines[key], color=colour, label=text, linestyle=dashes, zorder=12 - place)
     axes.set_ylim(bottom=0)
     count_axis(axes, "lag (messages)")
     legend_beside(axes)
-    moments = [date2num(utc(moment)) for moment in report.column("at")]
-    first, last_of_all = min(moments), max(moments)
     time_axis(axes, first, last_of_all)
     room = (last_of_all - first) / 100 or 1.0
     axes.set_xlim(first - room, last_of_all + room)
@@ -246,7 +251,7 @@ def lag_over_time(report: Report) -> Figure:
     thinned = _highest_of(max(map(len, lines.values())))
     text = f"A line per group and topic, {most}; in brackets: lag at the end{thinned}"
     if first == last_of_all:
-        text = f"One sample so far, so points and no lines: a point per group and topic, {most}; in brackets: lag"
+        text = f"One sample so far, so points and no lines: lag over time needs another run. In brackets: lag, {most}"
     frame(figure, title, text)
     return figure
 

@@ -7,6 +7,7 @@ import re
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from halfmoon.pipeline.reports.parts import Part, made
 from halfmoon.pipeline.reports.report import Report
 from halfmoon.pipeline.reports.windows import collected, window_ms, window_start
 
@@ -41,23 +42,34 @@ def dead_letters(messages: DataFrame) -> DataFrame:
 
 
 def dead_letter_reports(letters: DataFrame) -> list[Report]:
+    """All three reports at once: those of `dead_letter_parts`."""
+    return made(dead_letter_parts(letters))
+
+
+def dead_letter_parts(letters: DataFrame) -> list[Part]:
     """From the frame of `dead_letters`."""
-    by_group = letters.groupBy("dlq").agg(
-        F.count("*").alias("letters"), F.min("at_ms").alias("first_at"), F.max("at_ms").alias("last_at")
-    )
-    by_reason = letters.groupBy("dlq", "reason", "topic").agg(F.count("*").alias("letters"))
-    length = window_ms(letters, "at_ms")
-    over_time = letters.groupBy(window_start(F.col("at_ms"), length).alias("window_start"), "dlq").agg(
-        F.count("*").alias("letters")
-    )
+    count = F.count("*").alias("letters")
     most = (F.desc("letters"), "dlq")
-    reports = (
-        collected("dlq_by_group", "Dead letters by group", by_group.orderBy(*most), 1, ("first_at", "last_at")),
-        collected("dlq_by_reason", "Why records were given up", by_reason.orderBy(*most, "reason", "topic"), 3),
-        collected("dlq_over_time", "Dead letters over time", over_time.orderBy("window_start", "dlq"), 2,
-                  ("window_start",)),
-    )  # fmt: skip
-    return [_with_groups(report) for report in reports]
+
+    def by_group() -> list[Report]:
+        times = F.min("at_ms").alias("first_at"), F.max("at_ms").alias("last_at")
+        found = letters.groupBy("dlq").agg(count, *times).orderBy(*most)
+        return [_with_groups(collected("dlq_by_group", "Dead letters by group", found, 1, ("first_at", "last_at")))]
+
+    def by_reason() -> list[Report]:
+        found = letters.groupBy("dlq", "reason", "topic").agg(count).orderBy(*most, "reason", "topic")
+        return [_with_groups(collected("dlq_by_reason", "Why records were given up", found, 3))]
+
+    def over_time() -> list[Report]:
+        start = window_start(F.col("at_ms"), window_ms(letters, "at_ms")).alias("window_start")
+        found = letters.groupBy(start, "dlq").agg(count).orderBy("window_start", "dlq")
+        return [_with_groups(collected("dlq_over_time", "Dead letters over time", found, 2, ("window_start",)))]
+
+    return [
+        Part("Dead letters by group", by_group),
+        Part("Dead letters by reason", by_reason),
+        Part("Dead letters over time", over_time),
+    ]
 
 
 def _with_groups(report: Report) -> Report:

@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from halfmoon.pipeline.errors import PipelineError
+from halfmoon.pipeline.reports.parts import Part, made
 from halfmoon.pipeline.reports.report import Report
 from halfmoon.pipeline.reports.windows import collected, window_ms, window_start
 
@@ -65,8 +66,20 @@ def delayed_messages(messages: DataFrame, levels: str = LEVELS) -> DataFrame:
 
 
 def delay_reports(delayed: DataFrame) -> list[Report]:
+    """Both reports at once: those of `delay_parts`."""
+    return made(delay_parts(delayed))
+
+
+def delay_parts(delayed: DataFrame) -> list[Part]:
     """From the frame of `delayed_messages`: percentiles of how late they were, by what was asked and over time."""
     late = delayed.withColumn("late_ms", F.col("delivered_ms") - F.col("due_ms"))
+    return [
+        Part("Lateness by delay asked for", lambda: [_by_level(late)]),
+        Part("Lateness over time", lambda: [_over_time(late)]),
+    ]
+
+
+def _by_level(late: DataFrame) -> Report:
     by_level = late.groupBy("asked", "wait_ms").agg(
         F.count("*").alias("messages"),
         F.sum((F.col("late_ms") < 0).cast("bigint")).alias("early"),
@@ -77,16 +90,17 @@ def delay_reports(delayed: DataFrame) -> list[Report]:
     )
     by_level = by_level.orderBy(F.col("wait_ms").asc_nulls_last(), "asked")
     by_level = by_level.select("asked", (F.col("wait_ms") / 1000).alias("wait_s"), *by_level.columns[2:])
+    return collected("delay_by_level", "How late delayed messages came", by_level, 1)
+
+
+def _over_time(late: DataFrame) -> Report:
     length = window_ms(late, "delivered_ms")
     over_time = (
         late.groupBy(window_start(F.col("delivered_ms"), length).alias("window_start"))
         .agg(F.count("*").alias("messages"), _percentile(0.5, "p50_ms"), _percentile(0.99, "p99_ms"))
         .orderBy("window_start")
     )
-    return [
-        collected("delay_by_level", "How late delayed messages came", by_level, 1),
-        collected("delay_over_time", "How late they came over time", over_time, 1, ("window_start",)),
-    ]
+    return collected("delay_over_time", "How late they came over time", over_time, 1, ("window_start",))
 
 
 def _percentile(share: float, name: str) -> Column:

@@ -11,7 +11,7 @@ import hashlib
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from math import ceil
@@ -25,7 +25,7 @@ from matplotlib.axis import Axis
 from matplotlib.dates import num2date
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import Formatter, FuncFormatter, MaxNLocator
 
 from halfmoon.pipeline.reports.report import one_line, whole_file
 
@@ -92,10 +92,10 @@ def frame(figure: Figure, title: str, subtitle: str) -> None:
     figure.set_label(title)
 
 
-def nothing(title: str) -> Figure:
-    """The chart of a report without rows: a title, and a sentence instead of empty axes."""
+def nothing(title: str, why: str = "The report has no rows: nothing of this kind was seen.") -> Figure:
+    """The chart of a report without rows, or without any that can be drawn: a title, and a sentence instead of axes."""
     figure = Figure(figsize=(11, 1.6), layout="constrained")
-    frame(figure, title, "The report has no rows: nothing of this kind was seen.")
+    frame(figure, title, why)
     return figure
 
 
@@ -157,8 +157,27 @@ def count_axis(axes: Axes, text: str) -> None:
     axes.grid(axis="x", visible=False)
 
 
+class OneFormat(Formatter):
+    """Numbers with commas, all ticks of an axis with equally many decimals: 97.5 stands beside 95.0, not beside 95."""
+
+    def __init__(self, factor: int = 1, unit: str = "") -> None:
+        self._factor, self._unit = factor, unit
+
+    def __call__(self, value: float, _pos: int | None = None) -> str:
+        return self.format_ticks([value])[0]
+
+    def format_ticks(self, values: Sequence[float]) -> list[str]:
+        scaled = [round(float(value) * self._factor, 6) for value in values]
+        decimals = max((_decimals_of(value) for value in scaled), default=0)
+        return [f"{value:,.{decimals}f}{self._unit}" for value in scaled]
+
+
+def _decimals_of(value: float) -> int:
+    return len(f"{value:.6f}".rstrip("0").partition(".")[2])
+
+
 def share_axis(axis: Axis) -> None:
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{round(100 * value, 3):g}%"))
+    axis.set_major_formatter(OneFormat(100, "%"))
 
 
 def legend_above(axes: Axes, **options: Any) -> None:

@@ -5,18 +5,24 @@ share with all other charts stands in drawing.py.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
-from halfmoon.pipeline.reports.drawing import BLUE, GREEN, GREY, ORANGE, VERMILION, frame
+from halfmoon.pipeline.reports.drawing import BLUE, GREEN, GREY, ORANGE, VERMILION, OneFormat, frame, nothing
 from halfmoon.pipeline.reports.report import Report
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 FEWEST_IN_CELL = 20
 """Cells of the heat map with fewer flights are left grey: their means are chance."""
+
+_FEWEST_BANDS = 4
+"""A panel has room for so many, so that the bars of one or two do not fill it."""
+_LEAST_SCALE = 5.0
+_ON_WHITE = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1}
 
 
 def flight_charts(airports: list[tuple[float, float]]) -> dict[str, dict[str, Callable[[Report], Figure]]]:
@@ -48,22 +54,22 @@ def carrier_month(report: Report) -> Figure:
     labels, grid = carrier_grid(report)
     figure = Figure(figsize=(11, 1.9 + 0.4 * max(4, len(labels))), layout="constrained")
     axes = figure.add_subplot()
-    known = [cell for line in grid for cell in line if cell is not None]
-    low, high = min(known, default=0.0), _ceiling(known)
+    low, high, beyond = _scale([cell for line in grid for cell in line if cell is not None])
     values = [[float("nan") if cell is None else cell for cell in line] for line in grid]
     colours = mpl.colormaps["cividis"].with_extremes(bad="#EFEFEF")
     image = axes.imshow(values, cmap=colours, aspect="auto", vmin=low, vmax=high)
     for y, line in enumerate(grid):
         for x, cell in enumerate(line):
             if cell is not None:
-                dark = (cell - low) / ((high - low) or 1) < 0.55
+                dark = (cell - low) / (high - low) < 0.55
                 axes.text(x, y, f"{cell:.0f}", ha="center", va="center", fontsize=9, color="white" if dark else "black")
     axes.set_xticks(range(12), MONTHS)
     axes.set_yticks(range(len(labels)), labels)
     axes.grid(False)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    figure.colorbar(image, ax=axes, label="mean delay (minutes)", pad=0.015, extend="max")
+    bar = figure.colorbar(image, ax=axes, label="mean delay (minutes)", pad=0.015, extend=beyond)
+    bar.ax.yaxis.set_major_formatter(OneFormat())
     subtitle = (
         "Mean in minutes; airlines by number of flights, which stands in brackets; blank: fewer than 20 in the month"
     )
@@ -72,7 +78,10 @@ def carrier_month(report: Report) -> Figure:
 
 
 def hours(report: Report) -> Figure:
+    title = "Departure delay through the day"
     rows = [row for row in report.dicts() if row["flights"] >= FEWEST_IN_CELL]
+    if not rows:
+        return nothing(title, f"No hour has {FEWEST_IN_CELL} flights: too few for a mean.")
     hour = [row["hour"] for row in rows]
     figure = Figure(figsize=(10, 6), layout="constrained")
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
@@ -93,11 +102,13 @@ def hours(report: Report) -> Figure:
     bottom.set_ylabel("flights")
     bottom.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     bottom.set_xticks(hour, [f"{h:02d}" for h in hour])
-    bottom.set_xlim(hour[0] - 0.7, hour[-1] + 3.2)
+    bottom.set_xlim(hour[0] - 0.7, max(hour[-1] + 3.2, hour[0] + 9))
     bottom.set_xlabel("scheduled hour of departure (local time)")
     for axes in (top, bottom):
         axes.grid(axis="x", visible=False)
-    frame(figure, "Departure delay through the day", "Flights by the hour they were due to leave")
+    hours_left_out = len(report.rows) - len(rows)
+    few = f"; {hours_left_out} with fewer than {FEWEST_IN_CELL} are left out" if hours_left_out else ""
+    frame(figure, title, f"Flights by the hour they were due to leave{few}")
     return figure
 
 
@@ -105,14 +116,19 @@ def _beside(axes: Axes, x: float, ends: list[tuple[float, str, str]]) -> None:
     """The names of lines beside their ends, from the highest down, each at least one line of text below the other."""
     low, high = axes.get_ylim()
     text, last = 0.075 * (high - low), high + (high - low)
+    places = []
     for y, name, colour in sorted(ends, reverse=True):
         last = min(y, last - text)
-        axes.annotate(name, (x, last), (8, 0), textcoords="offset points", va="center", color=colour)
+        places.append((last, name, colour))
+    up = max(0.0, low + text / 2 - last)  # All together, so that the last one stands above the ground.
+    for y, name, colour in places:
+        axes.annotate(name, (x, y + up), (8, 0), textcoords="offset points", va="center", color=colour, bbox=_ON_WHITE)
 
 
 def worst_routes(report: Report, count: int = 15) -> Figure:
     rows = report.dicts()[:count]
-    figure = Figure(figsize=(10.5, 1.8 + 0.36 * len(rows)), layout="constrained")
+    room = max(3, len(rows))
+    figure = Figure(figsize=(10.5, 1.8 + 0.36 * room), layout="constrained")
     axes = figure.add_subplot()
     place = range(len(rows))
     mean = [row["mean_arr_delay_min"] or 0.0 for row in rows]
@@ -121,9 +137,8 @@ def worst_routes(report: Report, count: int = 15) -> Figure:
         note = f"{value:.0f} min · {row['late_share'] or 0:.0%} left late · {row['flights']:,} flights"
         axes.annotate(note, (max(value, 0), y), (5, 0), textcoords="offset points", va="center", fontsize=9)
     axes.set_yticks(place, [f"{row['origin']} → {_short_airport(row['dest_name'], row['dest'])}" for row in rows])
-    axes.invert_yaxis()
-    axes.set_xlim(min(0.0, *mean), max(mean) * 1.5 or 1)
-    axes.margins(y=0.01)
+    axes.set_ylim(room - 0.4, -0.6)
+    axes.set_xlim(min(0.0, *mean), max(0.0, *mean) * 1.5 or 1)
     axes.set_xlabel("mean arrival delay (minutes)")
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
@@ -131,7 +146,8 @@ def worst_routes(report: Report, count: int = 15) -> Figure:
     subtitle = (
         f"Mean arrival delay; routes with at least {fewest:,} flights; left late: more than 15 minutes after schedule"
     )
-    frame(figure, f"The {len(rows)} routes that arrive latest", subtitle)
+    title = f"The {len(rows)} routes that arrive latest" if len(rows) > 1 else "The route that arrives latest"
+    frame(figure, title, subtitle)
     return figure
 
 
@@ -153,6 +169,7 @@ def delay_map(report: Report, airports: list[tuple[float, float]]) -> Figure:
         ),
         key=lambda point: -point[2],
     )
+    low, high, beyond = _scale([p[3] for p in points])
     figure = Figure(figsize=(11, 6.9), layout="constrained")
     axes = figure.add_subplot()
     axes.scatter([lon for lon, _ in airports], [lat for _, lat in airports], s=3, color="#D8D8D8", linewidths=0)
@@ -162,7 +179,8 @@ def delay_map(report: Report, airports: list[tuple[float, float]]) -> Figure:
         s=[14 + p[2] / 28 for p in points],
         c=[p[3] for p in points],
         cmap="cividis",
-        vmax=_ceiling([p[3] for p in points]),
+        vmin=low,
+        vmax=high,
         edgecolors="white",
         linewidths=0.8,
         alpha=0.95,
@@ -177,9 +195,10 @@ def delay_map(report: Report, airports: list[tuple[float, float]]) -> Figure:
     axes.set_xticks([])
     axes.set_yticks([])
     axes.spines[:].set_visible(False)
-    figure.colorbar(shown, ax=axes, label="mean arrival delay (minutes)", shrink=0.8, pad=0.01, extend="max")
+    bar = figure.colorbar(shown, ax=axes, label="mean arrival delay (minutes)", shrink=0.8, pad=0.01, extend=beyond)
+    bar.ax.yaxis.set_major_formatter(OneFormat())
     subtitle = (
-        "Colour: mean arrival delay; area: number of flights; labelled: the eight latest; grey: all other airports"
+        "Colour: mean arrival delay; area: number of flights; labelled: the latest ones; grey: all other airports"
     )
     frame(figure, "Where flights from New York arrive late", subtitle)
     return figure
@@ -205,6 +224,8 @@ def weather(report: Report) -> Figure:
     factors = ("visibility", "wind", "precipitation")
     figure = Figure(figsize=(12, 5.6), layout="constrained")
     panels = figure.subplots(1, len(factors), sharey=True)
+    shares = [share or 0 for row in report.dicts() for share in (row["late_share"], row["cancelled_share"])]
+    panels[0].set_ylim(0, max(1.1 * max(shares), 0.05))  # Room for a line of text on the highest bar.
     for axes, factor in zip(panels, factors, strict=True):
         rows = [row for row in report.dicts() if row["factor"] == factor]
         place = list(range(len(rows)))
@@ -215,19 +236,22 @@ def weather(report: Report) -> Figure:
         for x, row in zip(place, rows, strict=True):
             top = max(row["late_share"] or 0, row["cancelled_share"])
             mean = row["mean_dep_delay_min"]
-            axes.text(x, top + 0.008, "–" if mean is None else f"{mean:.0f} min", ha="center", fontsize=9)
+            note = "–" if mean is None else f"{mean:.0f} min"
+            axes.annotate(note, (x, top), (0, 3), textcoords="offset points", ha="center", va="bottom", fontsize=9)
         if not rows:
             axes.text(0.5, 0.5, "no flight with a reading", ha="center", transform=axes.transAxes, color="#555555")
         unit = next((row["band"].rpartition(" ")[2] for row in rows if " " in row["band"]), "")
         bands = [row["band"].removesuffix(f" {unit}").replace("under ", "< ") for row in rows]
         labels = [f"{band}\n{_thousands(row['flights'])}" for band, row in zip(bands, rows, strict=True)]
-        axes.set_xticks(place, labels, fontsize=8.5, rotation=0)
+        axes.set_xticks(place, labels, fontsize=8, rotation=0)
+        room = max(0.0, (_FEWEST_BANDS - len(rows)) / 2)
+        axes.set_xlim(-0.6 - room, len(rows) - 0.4 + room)
         axes.set_title(f"{factor} ({unit})" if unit else factor)
         axes.grid(axis="x", visible=False)
         axes.tick_params(axis="x", length=0)
     panels[0].yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     panels[0].set_ylabel("share of flights")
-    panels[0].legend(loc="upper right")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
     subtitle = (
         "Reading at the origin in the hour of departure, with the number of flights below; on the bars: mean delay;"
         " left late: by more than 15 minutes"
@@ -236,10 +260,18 @@ def weather(report: Report) -> Figure:
     return figure
 
 
-def _ceiling(values: list[float]) -> float:
-    """Where a colour scale ends: at the value that one in twenty exceeds, so that one outlier does not flatten it."""
+def _scale(values: list[float]) -> tuple[float, float, str]:
+    """Where a colour scale begins and ends, and matplotlib's word for whether some values lie beyond its end.
+
+    It ends at the value that one in twenty exceeds, so that one outlier does not flatten it; of few values at the
+    highest. A minute more should not look like an outage, so it has a least length.
+    """
+    if not values:
+        return 0.0, 1.0, "neither"
     ordered = sorted(values)
-    return ordered[int(0.95 * (len(ordered) - 1))] if ordered else 1.0
+    low, high = ordered[0], ordered[ceil(0.95 * (len(ordered) - 1))]
+    high = max(high, low + _LEAST_SCALE)
+    return low, high, "max" if ordered[-1] > high else "neither"
 
 
 def _thousands(number: int) -> str:

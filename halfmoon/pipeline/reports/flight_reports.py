@@ -6,12 +6,14 @@ Department of Transportation's bound). Means are over flights that flew; shares 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from halfmoon.pipeline.reports.report import Report, collect, show
+from halfmoon.pipeline.reports.parts import Part, made
+from halfmoon.pipeline.reports.report import Report, collect
 
 LATE_MIN = 15
 
@@ -22,29 +24,26 @@ def fewest_on_a_route(flights: int) -> int:
 
 
 def flight_reports(enriched: DataFrame, *, min_route_flights: int) -> list[Report]:
+    """All reports at once: those of `flight_parts`."""
+    return made(flight_parts(enriched, min_route_flights=lambda: min_route_flights))
+
+
+def flight_parts(enriched: DataFrame, *, min_route_flights: Callable[[], int]) -> list[Part]:
     """All reports over the DataFrame of `flights.enrich`, which should be cached: it is read six times.
 
-    Routes with fewer than `min_route_flights` flights are left out: their means are chance.
+    Routes with fewer than `min_route_flights()` flights are left out: their means are chance.
     """
-    return [
-        collect("overview", "The year in one line", enriched.agg(*_measures(), *_arrival()), 0),
-        collect("delay_by_carrier_month", "Delay by carrier and month", _by_carrier_month(enriched), 2),
-        collect("delay_by_hour", "Delay by scheduled hour of departure", _by_hour(enriched), 1),
-        collect("delay_by_route", "Routes, worst first", _by_route(enriched, min_route_flights), 2),
-        collect("delay_by_weather", "Weather at the origin against delay", _by_weather(enriched), 2),
-        collect("delay_by_plane_age", "Delay by the aircraft's age", _by_plane_age(enriched), 1),
-    ]
 
+    def part(name: str, title: str, key_columns: int, frame: Callable[[DataFrame], DataFrame]) -> Part:
+        return Part(title, lambda: [collect(name, title, frame(enriched), key_columns)])
 
-def flight_facts(overview: Report) -> list[tuple[str, str]]:
-    """What the page says first, from the report `overview`: (what, how much)."""
-    [row] = overview.dicts()
-    minutes = [("mean_dep_delay_min", "mean departure delay (min)"), ("mean_arr_delay_min", "mean arrival delay (min)")]
     return [
-        ("flights", show(row["flights"])),
-        ("left late", show(row["late_share"], "late_share")),
-        ("cancelled", show(row["cancelled_share"], "cancelled_share")),
-        *((what, show(row[column])) for column, what in minutes),
+        part("overview", "The year in one line", 0, lambda flights: flights.agg(*_measures(), *_arrival())),
+        part("delay_by_carrier_month", "Delay by carrier and month", 2, _by_carrier_month),
+        part("delay_by_hour", "Delay by scheduled hour of departure", 1, _by_hour),
+        part("delay_by_route", "Routes, worst first", 2, lambda flights: _by_route(flights, min_route_flights())),
+        part("delay_by_weather", "Weather at the origin against delay", 2, _by_weather),
+        part("delay_by_plane_age", "Delay by the aircraft's age", 1, _by_plane_age),
     ]
 
 

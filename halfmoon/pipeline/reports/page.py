@@ -2,7 +2,7 @@
 
 The page is a single file that opens without a network: style and pictures stand in it, there is no script, and its
 content security policy forbids it to load anything. Whatever comes from messages (names of groups, values of
-properties, reasons) comes in through `_text`, which escapes it, or in a chart, which an XML writer wrote.
+properties, reasons) comes in through `escaped`, or in a chart, which an XML writer wrote.
 """
 
 from __future__ import annotations
@@ -59,35 +59,40 @@ def write_page(
 def _page(
     title: str, summary: Sequence[tuple[str, str]], sections: Sequence[Section], made_at: datetime, source: str
 ) -> Iterator[str]:
-    yield "<!DOCTYPE html>"
-    yield '<html lang="en"><head><meta charset="utf-8">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-    yield f"<title>{_text(title)}</title>"
-    yield f"<style>{_CSS}</style></head><body><main>"
-    yield f'<header><h1>{_text(title)}</h1><p class="small">{_text(source)} · made {show(made_at)} UTC</p></header>'
+    yield from beginning(title)
+    yield f'<header><h1>{escaped(title)}</h1><p class="small">{escaped(source)} · made {show(made_at)} UTC</p></header>'
     if summary:
-        tiles = (f"<div><dt>{_text(what)}</dt><dd>{_text(how_much)}</dd></div>" for what, how_much in summary)
+        tiles = (f"<div><dt>{escaped(what)}</dt><dd>{escaped(how_much)}</dd></div>" for what, how_much in summary)
         yield f'<dl class="tiles">{"".join(tiles)}</dl>'
     if len(sections) > 2:
-        links = (f'<a href="#s{n}">{_text(section.report.title)}</a>' for n, section in enumerate(sections))
+        links = (f'<a href="#s{n}">{escaped(section.report.title)}</a>' for n, section in enumerate(sections))
         yield f"<nav>{''.join(links)}</nav>"
     for n, section in enumerate(sections):
         yield from _section(section, n)
     yield "</main></body></html>"
 
 
+def beginning(title: str, more: str = "") -> Iterator[str]:
+    """The lines of every page up to its content; `more` is HTML for its head."""
+    yield "<!DOCTYPE html>"
+    yield '<html lang="en"><head><meta charset="utf-8">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+    yield f"<title>{escaped(title)}</title>"
+    yield f"<style>{_CSS}</style>{more}{CONTENT}"
+
+
 def _section(section: Section, n: int) -> Iterator[str]:
     report = section.report
-    yield f'<section id="s{n}"><h2>{_text(report.title)}</h2>'
+    yield f'<section id="s{n}"><h2>{escaped(report.title)}</h2>'
     if section.note:
-        yield f"<p>{_text(section.note)}</p>"
+        yield f"<p>{escaped(section.note)}</p>"
     for m, figure in enumerate(section.figures):
         yield f"<figure>{svg(figure, f'chart{n}-{m}')}</figure>"
     if report.rows:
         yield from _table(report, section.max_rows)
     else:
-        yield f'<p class="small">{_text(report.if_empty)}</p>'
+        yield f'<p class="small">{escaped(report.if_empty)}</p>'
     yield "</section>"
 
 
@@ -103,17 +108,17 @@ def _table(report: Report, max_rows: int) -> Iterator[str]:
     elif there < total:
         yield f'<p class="small">{there:,} of {total:,} rows</p>'
     side = [' class="n"' if number else "" for number in numeric(report)]
-    head = (f'<th scope="col"{of}>{_text(name)}</th>' for name, of in zip(headings(report), side, strict=True))
-    yield f'<div class="scroll" tabindex="0" role="region" aria-label="{_text(report.title)}: table"><table>'
+    head = (f'<th scope="col"{of}>{escaped(name)}</th>' for name, of in zip(headings(report), side, strict=True))
+    yield f'<div class="scroll" tabindex="0" role="region" aria-label="{escaped(report.title)}: table"><table>'
     yield f"<thead><tr>{''.join(head)}</tr></thead><tbody>"
     kinds = ['th scope="row"' if at < report.key_columns else "td" for at in range(len(report.columns))]
-    for cells in shown(report.rows[:there], report.columns):
+    for cells in shown(report, slice(there)):
         sides = [of or (' class="w"' if _has_long_word(cell) else "") for of, cell in zip(side, cells, strict=True)]
-        row = (f"<{kind}{of}>{_text(cell)}</{kind[:2]}>" for kind, of, cell in zip(kinds, sides, cells, strict=True))
+        row = (f"<{kind}{of}>{escaped(cell)}</{kind[:2]}>" for kind, of, cell in zip(kinds, sides, cells, strict=True))
         yield f"<tr>{''.join(row)}</tr>"
     yield "</tbody></table></div>"
     if there < total:
-        yield f'<p class="small">All {total:,} rows are in tables/{_text(report.name)}.csv, .md and .parquet.</p>'
+        yield f'<p class="small">All {total:,} rows are in tables/{escaped(report.name)}.csv, .md and .parquet.</p>'
 
 
 def _has_long_word(text: str) -> bool:
@@ -124,9 +129,13 @@ def _all(there: int, total: int) -> str:
     return "all" if there == total else f"{there:,}"
 
 
-def _text(text: str) -> str:
+def escaped(text: str) -> str:
+    """As HTML: one line of at most 300 characters, escaped."""
     return html.escape(one_line(text, LONGEST_CELL))
 
+
+CONTENT = "</head><body><main>"
+"""Once in every page: what comes from messages is escaped."""
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
@@ -174,6 +183,14 @@ tbody tr:hover > * { background: var(--ground); }
 .n { text-align: right; font-variant-numeric: tabular-nums; }
 td.n, tbody th.n { white-space: nowrap; }
 .scroll + .small { margin-top: 6px; }
+.making { margin-bottom: 20px; padding: 10px 16px; background: var(--card); border: 1px solid var(--link);
+  border-radius: 8px; }
+.making p { margin: 0; }
+.steps { margin: 24px 0; padding-left: 1.8em; }
+.steps li { padding: 3px 0; }
+.steps .now { font-weight: 600; }
+.steps .later, .steps .took { color: var(--soft); font-weight: normal; }
+progress { display: block; width: min(100%, 420px); height: 8px; margin-top: 4px; accent-color: var(--link); }
 @media print {
   body { background: #fff; font-size: 11px; }
   main { max-width: none; padding: 0; }

@@ -20,6 +20,9 @@ PUBLISH_EVERY_S = 10.0
 Fact = tuple[str, str]
 """What, and how much: a tile of the page."""
 
+OnReport = Callable[[int, int], None]
+"""So many reports are saved and drawn, of so many."""
+
 Charts = Mapping[str, Mapping[str, Callable[[Report], Figure]]]
 """A report's name → its charts by their names."""
 
@@ -43,17 +46,20 @@ def publish(
     facts: Sequence[Fact],
     source: str,
     charts: Charts | None = None,
+    on_report: OnReport = lambda _done, _of: None,
 ) -> Published:
     """Write OUT/NAME.html, OUT/tables/REPORT.{parquet,csv,md} and OUT/charts/CHART.png.
 
     `facts` are (what, how much), shown first; `source` says what it is all about. Without `charts` the reports get
-    those of charts.py. A report without rows has none. Each file is there whole or not at all.
+    those of charts.py. A report without rows has none. Each file is there whole or not at all. `on_report` hears how
+    many of the reports are saved and drawn.
     """
     drawings = {report: {report: draw} for report, draw in CHARTS.items()} if charts is None else charts
     (out / "charts").mkdir(parents=True, exist_ok=True)
     sections = []
     with styled():
-        for report in reports:
+        for number, report in enumerate(reports):
+            on_report(number, len(reports))
             save(report, out / "tables")
             drawn = {chart: draw(report) for chart, draw in drawings.get(report.name, {}).items() if report.rows}
             for chart, figure in drawn.items():

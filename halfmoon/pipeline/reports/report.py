@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +95,7 @@ def markdown(report: Report) -> str:
         "",
         _line(headings(report)),
         _line(["---:" if number else "---" for number in numeric(report)]),
-        *(_line(cells) for cells in shown(report.rows, report.columns)),
+        *(_line(cells) for cells in shown(report)),
         *([] if report.rows else ["", one_line(report.if_empty)]),
     ]
     return "\n".join(lines) + "\n"
@@ -121,11 +122,20 @@ def numeric(report: Report) -> list[bool]:
     return [_is_numeric(report.column(name)) for name in report.columns]
 
 
-def shown(rows: Sequence[Sequence[object]], columns: Sequence[str]) -> Iterator[list[str]]:
-    """The cells of each row as a reader sees them; the numbers and times of a column have one format."""
-    cells = [_cell([row[at] for row in rows], name) for at, name in enumerate(columns)]
-    for row in rows:
-        yield [of(value) for of, value in zip(cells, row, strict=True)]
+def shown(report: Report, some: slice = slice(None)) -> Iterator[list[str]]:
+    """The cells of some rows, or of all, as a reader sees them."""
+    formats = cell_formats(report).values()
+    for row in report.rows[some]:
+        yield [of(value) for of, value in zip(formats, row, strict=True)]
+
+
+def cell_formats(report: Report) -> dict[str, Callable[[object], str]]:
+    """How the cells of each column are written.
+
+    The numbers and times of a column have one format, which all of its rows decide: so a column looks the same on the
+    page, in the Markdown file and on the terminal, however many of its rows each shows.
+    """
+    return {name: _cell(report.column(name), name) for name in report.columns}
 
 
 def show(value: object, column: str = "") -> str:
@@ -155,9 +165,11 @@ def _cell(values: Sequence[object], column: str) -> Callable[[object], str]:
 
 
 def _decimals(numbers: Sequence[float]) -> int:
-    """None where all are whole, two where one is near to nothing, else one: 16.90 beside 0.69, 16.9 beside 3.4."""
-    parts = [abs(number) for number in numbers if not number.is_integer()]
-    return 0 if not parts else 2 if min(parts) < 1 else 1
+    """None where all are whole; else as many as the smallest needs to be seen: 16.9 beside 3.4, 16.90 beside 0.69,
+    10.000 beside 0.001. What is smaller than that is nothing."""
+    parts = [abs(number) for number in numbers if isfinite(number) and not number.is_integer()]
+    least = min(parts, default=inf)
+    return 0 if not parts else 1 if least >= 1 else 2 if least >= 0.01 else 3
 
 
 def _time_format(moments: Sequence[datetime]) -> str:

@@ -45,6 +45,9 @@ POINT_STANDS_OUT, CELL_STANDS_OUT = 0.03, 0.1
 MOST_CELLS, MOST_VALUES, WORST_VALUES = 60, 20, 5
 """Of more values of a property the heat map shows those with most orders, and the worst five of the others."""
 
+FEW_CELLS = 6
+"""In so many columns there is room for what each cell is; of one alone the colour says little."""
+
 LEAST_SPAN, LEAST_LOSS = 0.05, 0.2
 """How far the axis and the colours reach at least: a tenth of a percent should not look like an outage."""
 
@@ -199,7 +202,8 @@ def _heat(figure: Figure, axes: Axes, windows: WindowAxis, grid: list[list[float
     bar.outline.set_visible(False)
     for y, line in enumerate(grid):
         for middle, loss in zip(windows.middles, line, strict=True):
-            if loss >= most / 2 and loss > median(known) + CELL_STANDS_OUT:
+            stands_out = loss >= most / 2 and loss > median(known) + CELL_STANDS_OUT
+            if not isnan(loss) and (stands_out or windows.count <= FEW_CELLS):
                 axes.text(middle, y + 0.5, f"{loss:.0%}", rotation=90 if windows.count > 16 else 0, ha="center",
                           va="center", fontsize=8, color="white" if loss > 0.4 * most else "black")  # fmt: skip
 

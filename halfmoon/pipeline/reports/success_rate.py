@@ -26,14 +26,16 @@ and `watermark` must cover that as well.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from halfmoon.pipeline.errors import PipelineError
+from halfmoon.pipeline.reports.parts import Part, made
 from halfmoon.pipeline.reports.report import Report, heading
 from halfmoon.pipeline.reports.windows import collected, window_start
 from halfmoon.pipeline.times import utc
@@ -181,42 +183,62 @@ def batch_watermark(orders: DataFrame, payments: DataFrame, rules: Rules) -> int
 def success_rate_reports(
     outcomes: DataFrame, rules: Rules, as_of_ms: int | None, *, max_listed: int = 100_000
 ) -> list[Report]:
+    """All reports at once: those of `success_rate_parts`."""
+    return made(success_rate_parts(outcomes, rules, lambda: as_of_ms, max_listed=max_listed))
+
+
+def success_rate_parts(
+    outcomes: DataFrame, rules: Rules, as_of: Callable[[], int | None], *, max_listed: int = 100_000
+) -> list[Part]:
     """All reports over the DataFrame of `outcomes`, which should be cached: it is read four times.
 
-    Only orders decided before the watermark `as_of_ms` count; with None all do. Times are UTC, whatever the session's
-    time zone, and Python datetimes that say so; windows begin at multiples of their length since 1970. Lists name up to
-    `max_listed` orders, the earliest: they are collected here. `orders_without_id` counts records, for their copies
-    cannot be told apart.
+    Only orders decided before the watermark `as_of()` (ms) count; with None all do. Times are UTC, whatever the
+    session's time zone, and Python datetimes that say so; windows begin at multiples of their length since 1970. Lists
+    name up to `max_listed` orders, the earliest: they are collected here. `orders_without_id` counts records, for their
+    copies cannot be told apart.
     """
-    decided = outcomes
-    if as_of_ms is not None:
-        decided = outcomes.where(F.unix_millis("ordered_at") + rules.ms("late_within") < as_of_ms)
-    cells = _cells(decided, rules)
     by = tuple(rules.by)
     late_ms = F.unix_millis("paid_at") - F.unix_millis("ordered_at") - rules.ms("pay_within")
     late_min = F.round(late_ms / 60_000, 2).alias("late_min")
 
-    def listed(name: str, title: str, which: Column, total: int, *columns: str | Column) -> Report:
-        if total > max_listed:
-            title = f"{title} (the first {max_listed:,} of {total:,})"
-        frame = decided.where(which).orderBy("ordered_at", "order_id").limit(max_listed)
-        frame = frame.select("order_id", "ordered_at", *columns, *by)
-        times = tuple(column for column in ("ordered_at", "paid_at") if column in frame.columns)
-        frame = frame.withColumns({time: F.unix_millis(time) for time in times})
-        return collected(name, title, frame, 1, times)
+    @cache
+    def decided() -> DataFrame:
+        as_of_ms = as_of()
+        if as_of_ms is None:
+            return outcomes
+        return outcomes.where(F.unix_millis("ordered_at") + rules.ms("late_within") < as_of_ms)
 
-    def total(count: str) -> int:
-        return sum(cell[count] for cell in cells)
+    @cache
+    def cells() -> Sequence[dict[str, Any]]:
+        return _cells(decided(), rules)
+
+    def rates() -> list[Report]:
+        by_window = f"Success rate by {_and('window', *map(heading, by))}"
+        return [
+            _rates("success_rate_by_window", "Success rate over time", cells(), ("window_start",)),
+            _rates("success_rate", by_window, cells(), ("window_start", *by)),
+            *(_rates(f"success_rate_by_{name}", f"Success rate by {heading(name)}", cells(), (name,)) for name in by),
+        ]
+
+    def listed(name: str, title: str, which: Column, count: str, *columns: str | Column) -> Part:
+        def make() -> list[Report]:
+            total = sum(cell[count] for cell in cells())
+            cut = f" (the first {max_listed:,} of {total:,})" if total > max_listed else ""
+            frame = decided().where(which).orderBy("ordered_at", "order_id").limit(max_listed)
+            frame = frame.select("order_id", "ordered_at", *columns, *by)
+            times = tuple(column for column in ("ordered_at", "paid_at") if column in frame.columns)
+            frame = frame.withColumns({time: F.unix_millis(time) for time in times})
+            return [collected(name, f"{title}{cut}", frame, 1, times)]
+
+        return Part(title, make)
 
     outcome = F.col("outcome")
     return [
-        _rates("success_rate_by_window", "Success rate over time", cells, ("window_start",)),
-        _rates("success_rate", f"Success rate by {_and('window', *map(heading, by))}", cells, ("window_start", *by)),
-        *(_rates(f"success_rate_by_{name}", f"Success rate by {heading(name)}", cells, (name,)) for name in by),
-        listed("late_payments", "Orders paid late", outcome == LATE, total(LATE), "paid_at", late_min),
-        listed("missing_payments", "Orders without payment", outcome == MISSING, total(MISSING)),
-        listed("paid_twice", "Orders paid more than once", F.col("payments") > 1, total("twice"), "payments"),
-        _without_id(cells, by),
+        Part("Success rates", rates),
+        listed("late_payments", "Orders paid late", outcome == LATE, LATE, "paid_at", late_min),
+        listed("missing_payments", "Orders without payment", outcome == MISSING, MISSING),
+        listed("paid_twice", "Orders paid more than once", F.col("payments") > 1, "twice", "payments"),
+        Part("Orders without an id", lambda: [_without_id(cells(), by)]),
     ]
 
 

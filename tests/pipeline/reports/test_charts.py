@@ -207,7 +207,7 @@ def test_dead_letters_of_small_groups_are_counted_together() -> None:
     assert tops == [2 * 10 + 4 * 10 + 6 * 10 + 8 * 10 + 100, 10 + 30 + 50 + 70 + 90]
     colours = {part[0].get_facecolor() for part in axes.containers}
     assert len(colours) == 8
-    assert "550 letters of 10 groups; each bar: 1 h" in said(figure)
+    assert "550 dead letters of 10 groups; each bar: 1 h" in said(figure)
 
 
 def test_dead_letters_by_reason_are_summed_over_topics() -> None:
@@ -247,10 +247,13 @@ def test_lag_shows_those_that_lag_most_at_the_end() -> None:
 
 def test_lag_of_one_sample_says_that_there_is_one() -> None:
     one = [(T0, group, "orders", 7) for group in ("a", "b")]
-    assert "One sample so far" in said(draw("lag_over_time", *one))
+    alone = draw("lag_over_time", *one)
+    assert "One sample so far, so points and no lines: lag over time needs another run." in said(alone)
+    assert legend(alone.axes[0]) == ["a · orders (7)", "b · orders (7)"]
     two = draw("lag_over_time", *one, (T0 + MINUTE, "a", "orders", 9))
     assert "One sample" not in said(two)
     assert "A line per group and topic" in said(two)
+    assert legend(two.axes[0]) == ["a · orders (9)", "b · orders (7, one sample)"], "b has no line"
 
 
 @pytest.mark.parametrize("name", [name for name in CHARTS if "window_start" in COLUMNS[name]])

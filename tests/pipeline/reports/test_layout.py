@@ -77,9 +77,9 @@ def cells(name: str, text: str, n: int) -> tuple[Any, ...]:
 
 
 def cases() -> Iterator[Report]:
-    """What each chart and table has to stand: one row, two, many, long names, an outage."""
+    """What each chart and table has to stand: one row, two, three, many, long names, an outage."""
     for name, columns in test_charts.COLUMNS.items():
-        for count, text in ((1, "a"), (2, "b"), (200, "name "), (60, LONG)):
+        for count, text in ((1, "a"), (2, "b"), (3, "c"), (200, "name "), (60, LONG)):
             rows = tuple(cells(name, text, n) for n in range(count))
             yield Report(name, f"{name}: {count} of {text[:8]}", columns, rows, test_charts.KEYS.get(name, 1))
     rates = [(T0 + n * HOUR, 600, 120 if n == 31 else 576, 0, 24, 0.2 if n == 31 else 0.96) for n in range(48)]
@@ -94,6 +94,9 @@ def flight_cases() -> Iterator[Report]:
     """Tables with as many columns, and numbers as long, as those of a year of flights."""
     for report in test_flight_charts.flight_reports():
         yield replace(report, title=WIDE if len(report.columns) > 10 else report.name)
+    for count in (1, 2, 3):
+        for report in test_flight_charts.few_flights(count):
+            yield replace(report, title=WIDE if len(report.columns) > 10 else f"{report.name}: {count}")
     columns = [*test_flight_charts.ROUTE_COLUMNS, *test_flight_charts.ARRIVAL]
     row = (
         "EWR",

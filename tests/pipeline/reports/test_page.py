@@ -223,7 +223,7 @@ def test_no_two_things_have_one_id(tmp_path: Path) -> None:
 
 def test_a_page_is_the_old_one_until_the_new_one_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = written(tmp_path, section(LAG)).source
-    monkeypatch.setattr(page_module, "_text", lambda _: "\udc80")  # which fails late, while it is written
+    monkeypatch.setattr(page_module, "escaped", lambda _: "\udc80")  # which fails late, while it is written
     with pytest.raises(UnicodeEncodeError):
         written(tmp_path, section(LAG), title="Another")
     assert [entry.read_text(encoding="utf-8") for entry in tmp_path.iterdir()] == [before]

@@ -12,6 +12,7 @@ import pytest
 from halfmoon.pipeline.reports import report as report_module
 from halfmoon.pipeline.reports.report import (
     Report,
+    cell_formats,
     heading,
     headings,
     markdown,
@@ -180,10 +181,24 @@ def test_values(value: object, text: str) -> None:
             ["2026-01-31 14:00:00.000", "2026-01-31 14:00:00.250"],
         ),
         ((float("nan"), float("inf"), 2.5), ["nan", "inf", "2.5"]),
+        ((10.0, 0.001), ["10.000", "0.001"]),
+        ((0.00004, 0.01), ["0.000", "0.010"]),
+        ((1234.0, 5), ["1,234", "5"]),
     ],
 )
 def test_a_column_has_one_format(values: tuple[object, ...], texts: list[str]) -> None:
-    assert [cell for [cell] in shown([(value,) for value in values], ["n"])] == texts
+    report = Report("r", "", ("n",), tuple((value,) for value in values), 0)
+    assert [cell for [cell] in shown(report)] == texts
+
+
+def test_a_column_has_the_same_format_wherever_some_of_its_rows_are_shown() -> None:
+    rows = tuple((n, float(n) if n else 0.25, datetime(2026, 1, 31, 14, 0, n)) for n in range(3))
+    report = Report("r", "", ("n", "mean_ms", "at"), rows, 1)
+    assert list(shown(report, slice(-1, None))) == [["2", "2.00", "2026-01-31 14:00:02"]]
+    assert list(shown(report, slice(2))) == list(shown(report))[:2]
+    formats = cell_formats(report)
+    assert [formats["mean_ms"](value) for value in report.column("mean_ms")] == ["0.25", "1.00", "2.00"]
+    assert markdown(report).splitlines()[-1] == "| 2 | 2.00 | 2026-01-31 14:00:02 |"
 
 
 def test_the_name_of_a_column_says_that_it_is_a_share() -> None:

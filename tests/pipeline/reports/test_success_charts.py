@@ -236,3 +236,17 @@ def test_of_many_values_the_busiest_are_shown_and_the_worst_of_the_others() -> N
     assert mesh.get_array().max() == pytest.approx(0.9)
     assert "The 15 with most orders and the 5 worst of the others; 10 more are not shown" in said(figure)
     assert "each cell: 6 h" in said(figure)
+
+
+def test_of_few_windows_each_cell_says_what_it_is() -> None:
+    few = heat_map(cell(T0 + n * HOUR, region, 100, 0.95) for n in range(3) for region in ("asia", "eu"))
+    assert labels(few.axes[0].texts) == ["5%"] * 6
+    many = heat_map(cell(T0 + n * HOUR, region, 100, 0.95) for n in range(24) for region in ("asia", "eu"))
+    assert labels(many.axes[0].texts) == []
+
+
+def test_the_ticks_of_an_axis_have_one_format() -> None:
+    top = over_time(*(orders(T0 + n * HOUR, 90 - n, 10 + n) for n in range(4))).axes[0]
+    top.set_yticks([0.85, 0.875, 0.9, 1.0])
+    top.figure.draw_without_rendering()
+    assert labels(top.get_yticklabels()) == ["85.0%", "87.5%", "90.0%", "100.0%"]
