@@ -9,10 +9,7 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from halfmoon.outbox.inbox import MessageId
-from halfmoon.outbox.table import State
-
-BRIEF_WAIT_MS = 2_000
-"""How long the answer to a check-back waits for a local transaction that is still open."""
+from halfmoon.outbox.table import BRIEF_WAIT_MS, State
 
 Statement = tuple[Any, tuple[Any, ...]]
 

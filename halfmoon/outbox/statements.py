@@ -23,11 +23,16 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from halfmoon.outbox.inbox import MessageId
-from halfmoon.outbox.table import MAX_MESSAGE_CHARACTERS, MAX_NAME_CHARACTERS, State, index_name, schema_and_name
+from halfmoon.outbox.table import (
+    BRIEF_WAIT_MS,
+    MAX_MESSAGE_CHARACTERS,
+    MAX_NAME_CHARACTERS,
+    State,
+    index_name,
+    schema_and_name,
+)
 
 POSTGRESQL = "postgresql"
-BRIEF_WAIT_MS = 2_000
-"""How long the answer to a check-back waits for a local transaction that is still open."""
 
 
 def outbox_table(metadata: MetaData, name: str) -> Table:

@@ -25,6 +25,8 @@ KEEP = timedelta(days=7)
 (`plugins.transaction.max_age`, 3 d), and as long as it keeps messages by default."""
 SLICE_ROWS = 1_000
 """That one statement removes."""
+BRIEF_WAIT_MS = 2_000
+"""How long the answer to a check-back waits for a local transaction that is still open."""
 
 _OUTBOX_SQL = """\
 CREATE TABLE IF NOT EXISTS {name} (
