@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -94,7 +95,7 @@ class FakeChannel:
     check_topic = "check.shop"
 
     def __init__(self, steps: Steps) -> None:
-        self._steps = steps
+        self.steps = steps
         self.delivered: list[OutboxMessage] = []
         self.told: list[tuple[str, State]] = []
         self.stores_ends = True
@@ -102,10 +103,10 @@ class FakeChannel:
     def deliver(
         self, transaction_id: str, messages: Sequence[OutboxMessage], decide: Callable[[], State | None]
     ) -> None:
-        self._steps.take("half messages")
+        self.steps.take("half messages")
         state = decide()
         if state is not None:
-            self._steps.take(state.value)
+            self.steps.take(state.value)
         if state is State.COMMITTED:
             self.delivered += messages
 
@@ -119,4 +120,74 @@ class FakeChannel:
         return self.stores_ends
 
     def answer_by(self, answer: Callable[[Any], State | None]) -> None:
+        pass
+
+
+# -------------------------------------------------------------------------------------------------------------- awaited
+
+
+class AwaitedLocal:
+    def __init__(self, local: FakeLocal) -> None:
+        self._local = local
+        self.transaction = local.transaction
+
+    async def insert(self, *given: Any) -> None:
+        await asyncio.sleep(0)
+        self._local.insert(*given)
+
+    async def commit(self) -> None:
+        await asyncio.sleep(0)
+        self._local.commit()
+
+    async def rollback(self) -> None:
+        await asyncio.sleep(0)
+        self._local.rollback()
+
+
+class AwaitedDatabase:
+    errors: tuple[type[Exception], ...] = (DatabaseError,)
+
+    def __init__(self, database: FakeDatabase) -> None:
+        self._database = database
+
+    @asynccontextmanager
+    async def local(self, using: Any) -> AsyncIterator[AwaitedLocal]:
+        with self._database.local(using) as local:
+            yield AwaitedLocal(local)
+
+    async def state_of(self, *given: Any) -> State | None:
+        return self._database.state_of(*given)
+
+    async def abandon(self, *given: Any) -> bool:
+        return self._database.abandon(*given)
+
+    async def remove(self, *given: Any) -> int:
+        return self._database.remove(*given)
+
+    async def create_table(self) -> None:
+        pass
+
+
+class AwaitedChannel:
+    check_topic = "check.shop"
+
+    def __init__(self, channel: FakeChannel) -> None:
+        self._channel = channel
+        self.transaction_of = channel.transaction_of
+
+    async def deliver(
+        self, transaction_id: str, messages: Sequence[OutboxMessage], decide: Callable[[], Awaitable[State | None]]
+    ) -> None:
+        steps = self._channel.steps
+        steps.take("half messages")
+        state = await decide()
+        if state is not None:
+            steps.take(state.value)
+        if state is State.COMMITTED:
+            self._channel.delivered += messages
+
+    async def end(self, name: str, state: State) -> bool:
+        return self._channel.end(name, state)
+
+    def answer_by(self, answer: Callable[[Any], Awaitable[State | None]]) -> None:
         pass

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -481,6 +481,28 @@ class TestPsycopg:
                 world.inbox.once(connection, message(7))
             with connection.transaction():
                 assert world.inbox.once(connection, message(7))
+
+    def test_a_pool(self, world: Psycopg) -> None:
+        from halfmoon.outbox.psycopg import Inbox, Outbox
+
+        class Pool:
+            """Of psycopg_pool's, what is used."""
+
+            lent = 0
+
+            @contextmanager
+            def connection(self) -> Iterator[Any]:
+                self.lent += 1
+                with world.connect() as connection:
+                    yield connection
+
+        pool = Pool()
+        producer = SimpleNamespace(outbox_channel=lambda group: world.channel)
+        with Outbox("shop", producer, pool).transaction() as tx:
+            tx.send("orders", b"1")
+        Inbox("billing", pool).handler(lambda connection, record: None)(message(7))
+        assert pool.lent == 2
+        assert (len(world.rows()), world.ask("SELECT count(*) FROM halfmoon_inbox")) == (1, [(1,)])
 
     def test_rows_of_another_shape(self, world: Psycopg) -> None:
         from psycopg.rows import dict_row

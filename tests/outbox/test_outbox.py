@@ -3,7 +3,9 @@ broker."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,33 +13,75 @@ import pytest
 
 from halfmoon.kafka import NotStoredError
 from halfmoon.outbox import BaseOutbox, OutboxError, State, Transaction
+from halfmoon.outbox.aio.outbox import AsyncBaseOutbox
 from halfmoon.outbox.messages import MOST_MESSAGES
-from tests.outbox.fakes import NOW, DatabaseError, FakeChannel, FakeDatabase, Steps
+from tests.outbox.fakes import NOW, AwaitedChannel, AwaitedDatabase, DatabaseError, FakeChannel, FakeDatabase, Steps
 
 
 class Rig:
+    """An outbox; what it is asked, in words that it shares with the awaited one."""
+
     def __init__(self) -> None:
         self.steps = Steps()
         self.database = FakeDatabase(self.steps)
         self.channel = FakeChannel(self.steps)
         self.time_s = 0.0
-        self.outbox: BaseOutbox[Transaction] = BaseOutbox(
-            "shop", self.channel, self.database, commit_within_s=60, now=lambda: NOW, clock=lambda: self.time_s
+        self.outbox: Any = self.make("shop")
+
+    def make(self, group: str) -> Any:
+        return BaseOutbox(
+            group, self.channel, self.database, commit_within_s=60, now=lambda: NOW, clock=lambda: self.time_s
         )
 
-    def run(self, transaction_id: str | None = "t", messages: int = 1) -> None:
+    def block(self, body: Callable[[Transaction], object], transaction_id: str | None = None) -> None:
         with self.outbox.transaction(transaction_id=transaction_id) as tx:
+            body(tx)
+
+    def answer(self, check: Any) -> State | None:
+        found: State | None = self.outbox.answer(check)
+        return found
+
+    def clean(self, older_than: timedelta) -> int:
+        return int(self.outbox.clean(older_than))
+
+    def run(self, transaction_id: str | None = "t", messages: int = 1) -> None:
+        def body(tx: Transaction) -> None:
             for number in range(messages):
                 tx.send("orders", b"%d" % number, b"key", [("h", b"1")])
+
+        self.block(body, transaction_id)
 
     @property
     def values(self) -> list[bytes | None]:
         return [message.value for message in self.channel.delivered]
 
 
-@pytest.fixture
-def rig() -> Rig:
-    return Rig()
+class AwaitedRig(Rig):
+    def make(self, group: str) -> Any:
+        return AsyncBaseOutbox(
+            group, AwaitedChannel(self.channel), AwaitedDatabase(self.database), commit_within_s=60, now=lambda: NOW,
+            clock=lambda: self.time_s,
+        )  # fmt: skip
+
+    def block(self, body: Callable[[Transaction], object], transaction_id: str | None = None) -> None:
+        async def run() -> None:
+            async with self.outbox.transaction(transaction_id=transaction_id) as tx:
+                body(tx)
+
+        asyncio.run(run())
+
+    def answer(self, check: Any) -> State | None:
+        found: State | None = asyncio.run(self.outbox.answer(check))
+        return found
+
+    def clean(self, older_than: timedelta) -> int:
+        return int(asyncio.run(self.outbox.clean(older_than)))
+
+
+@pytest.fixture(params=[Rig, AwaitedRig], ids=["called", "awaited"])
+def rig(request: pytest.FixtureRequest) -> Rig:
+    made: Rig = request.param()
+    return made
 
 
 def test_the_row_comes_before_the_half_messages_and_these_before_the_commit(rig: Rig) -> None:
@@ -60,13 +104,16 @@ def test_without_messages_it_is_a_plain_transaction(rig: Rig) -> None:
 
 @pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt()])
 def test_nothing_is_sent_where_the_block_raises(rig: Rig, error: BaseException) -> None:
-    with pytest.raises(type(error)), rig.outbox.transaction() as tx:
+    def body(tx: Transaction) -> None:
         tx.send("orders", b"1")
         raise error
+
+    with pytest.raises(type(error)):
+        rig.block(body)
     assert rig.steps.taken == ["rollback"]
     rig.steps.failures["rollback"] = DatabaseError("lost")  # does not hide what was raised
-    with pytest.raises(type(error)), rig.outbox.transaction():
-        raise error
+    with pytest.raises(type(error)):
+        rig.block(body)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +179,7 @@ def test_half_messages_that_take_too_long_are_not_committed(rig: Rig) -> None:
 
 
 def test_a_transaction_that_was_abandoned_meanwhile_is_refused(rig: Rig) -> None:
-    assert rig.outbox.answer("t#0") is State.ABANDONED
+    assert rig.answer("t#0") is State.ABANDONED
     with pytest.raises(DatabaseError, match="taken"):
         rig.run()
     assert rig.values == []
@@ -141,38 +188,38 @@ def test_a_transaction_that_was_abandoned_meanwhile_is_refused(rig: Rig) -> None
 class TestCheckBacks:
     def test_of_a_committed_one(self, rig: Rig) -> None:
         rig.run(messages=12)
-        assert rig.outbox.answer("t#11") is State.COMMITTED
+        assert rig.answer("t#11") is State.COMMITTED
         assert rig.channel.told == [("t#11", State.COMMITTED)]
 
     def test_of_an_unknown_one_which_never_will_be(self, rig: Rig) -> None:
-        assert rig.outbox.answer("a # b#0") is State.ABANDONED
-        assert rig.outbox.answer("a # b#1") is State.ABANDONED
+        assert rig.answer("a # b#0") is State.ABANDONED
+        assert rig.answer("a # b#1") is State.ABANDONED
         assert rig.database.rows == {"a # b": State.ABANDONED}
         assert rig.steps.taken == ["look", "abandon", "look"]
 
     def test_of_one_that_commits_between_look_and_insert(self, rig: Rig) -> None:
         rig.steps.before["abandon"] = lambda: rig.database.rows.update(t=State.COMMITTED)
-        assert rig.outbox.answer("t#0") is State.COMMITTED
+        assert rig.answer("t#0") is State.COMMITTED
 
     @pytest.mark.parametrize("step", ["look", "abandon"])
     def test_the_database_does_not_answer(self, rig: Rig, step: str, caplog: pytest.LogCaptureFixture) -> None:
         rig.steps.failures[step] = DatabaseError("locked")
-        assert rig.outbox.answer("t#0") is None
+        assert rig.answer("t#0") is None
         assert rig.channel.told == []
         assert "event=check_back_not_answered transaction=t#0 error=locked" in caplog.text
 
     def test_the_broker_does_not_store_the_answer(self, rig: Rig) -> None:
         rig.channel.stores_ends = False
-        assert rig.outbox.answer("t#0") is None
+        assert rig.answer("t#0") is None
 
     def test_of_another_program_of_the_group(self, rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-        assert rig.outbox.answer("order-7") is None
+        assert rig.answer("order-7") is None
         assert rig.channel.told == []
         assert "event=check_back_of_another transaction=order-7" in caplog.text
 
     def test_of_none(self, rig: Rig) -> None:
         with pytest.raises(ValueError, match="no check-back"):
-            rig.outbox.answer(None)
+            rig.answer(None)
 
 
 class TestTheLoop:
@@ -202,10 +249,10 @@ class TestTheLoop:
         consumer = self.Consumer(rig, [])
         loop = rig.outbox.check_back_loop(consumer)
         rig.stop = loop.stop  # type: ignore[attr-defined]
-        loop._on_poll()  # type: ignore[misc]
-        loop._on_poll()  # type: ignore[misc]
-        loop._on_poll()  # type: ignore[misc]
-        loop._on_poll()  # type: ignore[misc]
+        loop._on_poll()
+        loop._on_poll()
+        loop._on_poll()
+        loop._on_poll()
         assert rig.steps.taken == ["remove before 25 Dec"] * 2
         rig.steps.failures["remove before 25 Dec"] = DatabaseError("away")
         rig.outbox._clock = lambda: 10_000.0
@@ -221,18 +268,24 @@ def test_clean(rig: Rig) -> None:
         assert (group, before, most) == ("shop", NOW - timedelta(days=30), 1_000)
         return counts.pop(0)
 
-    rig.database.remove = remove  # type: ignore[method-assign,assignment]
-    assert rig.outbox.clean(timedelta(days=30)) == 2_017
+    rig.database.remove = remove
+    assert rig.clean(timedelta(days=30)) == 2_017
 
 
 def test_what_is_refused_before_anything_is_sent(rig: Rig) -> None:
+    def never(tx: Transaction) -> None:
+        raise AssertionError
+
     with pytest.raises(ValueError, match="group ''"):
-        BaseOutbox("", rig.channel, rig.database)
-    with pytest.raises(ValueError, match="transaction 'nnn"), rig.outbox.transaction(transaction_id="n" * 256):
-        raise AssertionError
-    with pytest.raises(ValueError, match="NUL"), rig.outbox.transaction(transaction_id="a\0b"):
-        raise AssertionError
-    with rig.outbox.transaction() as tx:
+        rig.make("")
+    with pytest.raises(ValueError, match="transaction 'nnn"):
+        rig.block(never, "n" * 256)
+    with pytest.raises(ValueError, match="NUL"):
+        rig.block(never, "a\0b")
+    kept: list[Transaction] = []
+
+    def body(tx: Transaction) -> None:
+        kept.append(tx)
         with pytest.raises(TypeError, match="value is str"):
             tx.send("orders", "paid")  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="key is int"):
@@ -241,8 +294,10 @@ def test_what_is_refused_before_anything_is_sent(rig: Rig) -> None:
             tx.send("orders")
         with pytest.raises(ValueError, match="at most 10000"):
             tx.send("orders")
+
+    rig.block(body)
     with pytest.raises(ValueError, match="has ended"):
-        tx.send("orders")
+        kept[0].send("orders")
     assert rig.steps.taken[0] == "rollback"
 
 
