@@ -99,13 +99,27 @@ class KafkaPythonPolling:
         if consumer.config.get("enable_auto_commit"):
             raise ValueError("the consumer commits automatically: set enable_auto_commit=False")
         self._consumer = consumer
+        self._topics: frozenset[str] = frozenset()
 
     def subscribe(self, topics: Sequence[str]) -> None:
+        self._topics = frozenset(topics)
         self._consumer.subscribe(list(topics))
 
     def poll(self, most: int, timeout_s: float) -> list[Any]:
         found = self._consumer.poll(timeout_ms=int(timeout_s * 1_000), max_records=most)
+        if not found:
+            self._check_rights()
         return [record for records in found.values() for record in records]
+
+    def _check_rights(self) -> None:
+        """kafka-python 3.0.12 raises this where nobody hears it (ConsumerCoordinator._handle_metadata_update), and goes
+        on polling."""
+        from kafka import errors
+
+        cluster = getattr(getattr(self._consumer, "_client", None), "cluster", None)
+        refused = self._topics & set(getattr(cluster, "unauthorized_topics", ()))
+        if refused:
+            raise errors.TopicAuthorizationFailedError(refused)
 
     def commit(self, offsets: Mapping[Place, int]) -> None:
         from kafka import TopicPartition, errors
