@@ -8,7 +8,8 @@ one id. In other topics that header counts for nothing: a program may have copie
 A topic that is deleted and made anew begins at offset 0 once more. So the record's timestamp is kept, and a record at
 the same place with another one is another message.
 
-RocketMQ's messages have a unique key, which their producer's client gives them and a redelivery keeps.
+RocketMQ's messages have a unique key, which their producer's client gives them and a redelivery keeps. One that Kafka's
+client has produced has none: it is known by the broker's id of its place.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from halfmoon.kafka.clients import consumed
 from halfmoon.outbox.table import fitting
 from halfmoon.plugin import retry_topic
 
-ORIGIN = "ORIGIN_MESSAGE_ID"
+ORIGIN, UNIQ_KEY = "ORIGIN_MESSAGE_ID", "UNIQ_KEY"
 
 IdOf = Callable[[Any], str]
 
@@ -37,6 +38,7 @@ class Identity:
 
     def __init__(self, group: str, id_of: IdOf | None) -> None:
         self._retry_topic = retry_topic(group)
+        self._rocketmq_retry_topic = f"%RETRY%{group}"
         self._id_of = id_of
 
     def __call__(self, record: Any) -> MessageId:
@@ -46,13 +48,18 @@ class Identity:
                 raise ValueError(f"id_of gave {found!r}, expected text")
             return MessageId(fitting(found), None)
         if hasattr(record, "queue_offset"):  # halfmoon.client's ReceivedMessage
-            return MessageId(fitting(f"{record.topic}:{record.message_id}"), None)
+            return MessageId(fitting(f"{record.topic}:{self._key_of(record)}"), None)
         there = consumed(record)
         if there.topic == self._retry_topic:
             for name, content in there.headers:
                 if name == ORIGIN and content is not None:
                     return MessageId(fitting(content.decode(errors="replace")), None)
         return MessageId(f"{there.topic}/{there.partition}/{there.offset}", _timestamp_ms(record))
+
+    def _key_of(self, message: Any) -> str:
+        if not message.properties.get(UNIQ_KEY) and message.queue.topic == self._rocketmq_retry_topic:
+            return str(message.properties.get(ORIGIN) or message.message_id)
+        return str(message.message_id)
 
 
 def header(name: str) -> IdOf:

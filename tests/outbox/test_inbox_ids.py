@@ -45,8 +45,16 @@ def test_a_record_without_a_timestamp(made: Any) -> None:
 
 
 def test_a_message_of_rocketmq_is_known_by_its_unique_key() -> None:
-    message = SimpleNamespace(topic="orders", message_id="AC10", queue_offset=3, properties={"id": "9"})
+    queue, retries = SimpleNamespace(topic="orders"), SimpleNamespace(topic="%RETRY%billing")
+    message = SimpleNamespace(topic="orders", message_id="AC10", queue_offset=3, properties={"id": "9"}, queue=queue)
     assert Identity("billing", None)(message) == MessageId("orders:AC10", None)
+    of_kafka = {"ORIGIN_MESSAGE_ID": "0A01"}
+    for given, where, key in (
+        ({**of_kafka, "UNIQ_KEY": "AC10"}, retries, "AC10"), (of_kafka, retries, "0A01"), (of_kafka, queue, "AC10"),
+        (of_kafka, SimpleNamespace(topic="%RETRY%others"), "AC10"), ({}, retries, "AC10"),
+    ):  # fmt: skip
+        again = SimpleNamespace(topic="orders", message_id="AC10", queue_offset=3, properties=given, queue=where)
+        assert Identity("billing", None)(again).text == f"orders:{key}"
     assert Identity("billing", header("id"))(message) == MessageId("9", None)
     with pytest.raises(ValueError, match="no header other"):
         Identity("billing", header("other"))(message)

@@ -16,6 +16,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 import halfmoon.testing
 from halfmoon.client import ConsumeFrom, Message, PushConsumer, Status
+from halfmoon.client import Producer as MessageProducer
 from halfmoon.client.aio import PushConsumer as AwaitedPushConsumer
 from halfmoon.kafka import ConsumerLoop, Nack, NotStoredError, TransactionalOutbox, attempts
 from halfmoon.outbox import State
@@ -205,6 +206,39 @@ def test_with_the_inbox_and_retries_each_message_is_handled_once(
     assert ids == [f"{topic}/0/{number}" for number in range(6)]
 
 
+def test_many_threads_at_once(broker: halfmoon.testing.Broker, names: tuple[str, str], producer: Any) -> None:
+    """Of each order that is in the database there is one message, and of no other one; some are refused."""
+    import psycopg
+
+    from halfmoon.outbox.psycopg import Outbox as PsycopgOutbox
+    from tests.outbox.servers import new_database
+
+    topic, group = names
+    dsn = new_database()
+    outbox = PsycopgOutbox(group, producer, dsn)
+    outbox.create_table()
+    with psycopg.connect(dsn) as connection:
+        connection.execute("CREATE TABLE orders (number INTEGER PRIMARY KEY DEFERRABLE INITIALLY DEFERRED)")
+    errors: list[BaseException] = []
+
+    def work(first: int) -> None:
+        for number in range(first, first + 12):
+            try:
+                with outbox.transaction() as tx:
+                    tx.connection.execute("INSERT INTO orders VALUES (%s)", (number,))
+                    tx.send(topic, b"%d" % number)
+            except psycopg.errors.UniqueViolation as error:  # by the commit: the half message is stored by then
+                errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in range(0, 60, 10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(2 * WAIT_S)
+    assert len(errors) == 10
+    assert sorted(map(int, values(broker, topic, 62))) == list(range(62))
+
+
 # ------------------------------------------------------------------------------------------------------------- RocketMQ
 
 
@@ -282,6 +316,40 @@ def test_rocketmqs_check_backs(broker: halfmoon.testing.Broker, engine: Any, nam
     with OutboxProducer(group, namesrv=broker.namesrv, topics=[topic]) as producer:
         Outbox(group, producer, engine)
         assert values(broker, topic, 1) == [b"1"]
+
+
+def test_the_inbox_with_rocketmqs_protocol(
+    broker: halfmoon.testing.Broker, engine: Any, names: tuple[str, str]
+) -> None:
+    """A message that is redelivered although it was handled is known, also where Kafka's client has produced it."""
+    topic, group = names
+    inbox = Inbox(group, engine)
+    inbox.create_table()
+    paid: list[bytes] = []
+    times: list[int] = []
+    done = threading.Event()
+    handle_once = inbox.handler(lambda session, message: paid.append(message.body))
+
+    def listener(messages: Any, context: Any) -> Status:
+        for message in messages:
+            handle_once(message)
+            times.append(message.reconsume_times)
+        if times.count(1) == 2:
+            done.set()
+        context.delay_level = 1
+        return Status.RECONSUME_LATER if times[-1] == 0 else Status.SUCCESS
+
+    from_kafka = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    from_kafka.produce(topic, b"1")
+    assert from_kafka.flush(WAIT_S) == 0
+    with (
+        MessageProducer(f"{group}-p", namesrv=broker.namesrv) as producer,
+        PushConsumer(group, listener, topic, consume_from=ConsumeFrom.FIRST, namesrv=broker.namesrv),
+    ):
+        producer.send(Message(topic, b"2"))
+        assert done.wait(WAIT_S)
+    assert sorted(times) == [0, 0, 1, 1]
+    assert sorted(paid) == [b"1", b"2"]
 
 
 # -------------------------------------------------------------------------------------------------------------- asyncio
