@@ -74,12 +74,14 @@ class RocketmqChannel:
         self, transaction_id: str, messages: Sequence[OutboxMessage], decide: Callable[[], State | None]
     ) -> None:
         made = made_messages(transaction_id, messages)
-        errors: list[BaseException] = []
+        errors: list[Exception] = []
+        decided: list[TransactionState] = []
 
         def send(number: int) -> TransactionState:
             """This message and those behind it."""
             if number == len(made):
-                return said(decide())
+                decided.append(said(decide()))
+                return decided[0]
             was_called = False
 
             def go_on() -> TransactionState:
@@ -89,7 +91,7 @@ class RocketmqChannel:
                     return send(number + 1)
                 except Exception as error:
                     errors.append(error)
-                    return TransactionState.ROLLBACK
+                    return decided[0] if decided else TransactionState.ROLLBACK
 
             result = self._producer.send_in_transaction(made[number], go_on)
             if not was_called:
@@ -97,7 +99,7 @@ class RocketmqChannel:
             return result.state
 
         send(0)
-        if errors:
+        if errors and not decided:
             raise errors[0]
 
     def transaction_of(self, check: Any) -> str:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kafka.future import Future
 
+from halfmoon.client import Message, SendStatus, TransactionState
 from halfmoon.kafka import NotStoredError
 from halfmoon.outbox.aio.channel import AsyncKafkaChannel
+from halfmoon.outbox.aio.rocketmq import Answering as AwaitedAnswering
+from halfmoon.outbox.aio.rocketmq import AsyncRocketmqChannel
 from halfmoon.outbox.channel import KafkaChannel
 from halfmoon.outbox.messages import OutboxMessage
+from halfmoon.outbox.rocketmq import Answering, RocketmqChannel
 from halfmoon.outbox.table import State
 
 MESSAGES = [OutboxMessage("orders", b"%d" % number, None, (("h", b"1"),), None) for number in range(3)]
@@ -147,3 +152,82 @@ def test_a_message_of_another_protocol(kind: str) -> None:
     with pytest.raises(TypeError, match=r"not a message of halfmoon\.client"):
         rig.deliver(State.COMMITTED, [MESSAGES[0], OutboxMessage("orders", None, None, (), None, whole=object())])
     assert "decide" not in rig.producer.steps
+
+
+# ------------------------------------------------------------------------------------------------------------- RocketMQ
+
+
+class RocketmqProducer:
+    """halfmoon.client's, as far as the channel needs it: it calls the listener when a half message is stored."""
+
+    def __init__(self, **failures: Any) -> None:
+        """By the body of a message: an exception to raise `instead` of storing it or `after` the listener, or
+        `less_safe`."""
+        self.failures = failures
+        self.told: list[tuple[bytes, TransactionState]] = []
+
+    def send_in_transaction(self, message: Message, argument: Any) -> Any:
+        if self.failures.get("instead") == message.body:
+            raise RuntimeError("instead")
+        sent = SimpleNamespace(status=SendStatus.OK)
+        if self.failures.get("less_safe") == message.body:
+            sent.status = SendStatus.FLUSH_DISK_TIMEOUT
+            state = TransactionState.ROLLBACK
+        else:
+            state = argument()
+        self.told.append((message.body, state))
+        if self.failures.get("after") == message.body:
+            raise RuntimeError("after")
+        return SimpleNamespace(sent=sent, state=state)
+
+
+class AwaitedRocketmqProducer(RocketmqProducer):
+    async def send_in_transaction(self, message: Message, argument: Any) -> Any:  # type: ignore[override]
+        decided: list[TransactionState] = []
+        if message.body not in (self.failures.get("instead"), self.failures.get("less_safe")):
+            decided.append(await argument())
+        return super().send_in_transaction(message, lambda: decided[0])
+
+
+def by_rocketmq(kind: str, state: State | None, **failures: Any) -> list[tuple[bytes, TransactionState]]:
+    """Deliver; what the broker is told, from the last message to the first."""
+    made = RocketmqProducer(**failures) if kind == "called" else AwaitedRocketmqProducer(**failures)
+    producer: Any = made
+
+    async def decide() -> State | None:
+        return state
+
+    try:
+        if kind == "called":
+            RocketmqChannel(producer, Answering()).deliver("t", MESSAGES, lambda: state)
+        else:
+            asyncio.run(AsyncRocketmqChannel(producer, AwaitedAnswering()).deliver("t", MESSAGES, decide))
+    except Exception as error:
+        error.told = made.told  # type: ignore[attr-defined]
+        raise
+    return made.told
+
+
+@pytest.mark.parametrize("kind", ["called", "awaited"])
+class TestRocketmq:
+    @pytest.mark.parametrize(
+        ("state", "said"),
+        [
+            (State.COMMITTED, TransactionState.COMMIT), (State.ABANDONED, TransactionState.ROLLBACK),
+            (None, TransactionState.UNKNOWN),
+        ],
+    )  # fmt: skip
+    def test_the_decision_is_told_of_each(self, kind: str, state: State | None, said: TransactionState) -> None:
+        assert by_rocketmq(kind, state) == [(b"2", said), (b"1", said), (b"0", said)]
+
+    @pytest.mark.parametrize("failures", [{"instead": b"2"}, {"less_safe": b"2"}])
+    def test_one_that_is_not_stored_rolls_the_others_back(self, kind: str, failures: Any) -> None:
+        with pytest.raises((RuntimeError, NotStoredError)) as raised:
+            by_rocketmq(kind, State.COMMITTED, **failures)
+        told = raised.value.told  # type: ignore[attr-defined]
+        assert {state for _, state in told} == {TransactionState.ROLLBACK}
+        assert [body for body, _ in told if body != b"2"] == [b"1", b"0"]
+
+    def test_what_fails_after_the_decision_changes_nothing(self, kind: str) -> None:
+        commit = TransactionState.COMMIT
+        assert by_rocketmq(kind, State.COMMITTED, after=b"2") == [(b"2", commit), (b"1", commit), (b"0", commit)]

@@ -59,12 +59,14 @@ class AsyncRocketmqChannel:
 
     async def deliver(self, transaction_id: str, messages: Sequence[OutboxMessage], decide: Decide) -> None:
         made = made_messages(transaction_id, messages)
-        errors: list[BaseException] = []
+        errors: list[Exception] = []
+        decided: list[TransactionState] = []
 
         async def send(number: int) -> TransactionState:
             """This message and those behind it."""
             if number == len(made):
-                return said(await decide())
+                decided.append(said(await decide()))
+                return decided[0]
             was_called = False
 
             async def go_on() -> TransactionState:
@@ -74,7 +76,7 @@ class AsyncRocketmqChannel:
                     return await send(number + 1)
                 except Exception as error:
                     errors.append(error)
-                    return TransactionState.ROLLBACK
+                    return decided[0] if decided else TransactionState.ROLLBACK
 
             result = await self._producer.send_in_transaction(made[number], go_on)
             if not was_called:
@@ -82,7 +84,7 @@ class AsyncRocketmqChannel:
             return result.state
 
         await send(0)
-        if errors:
+        if errors and not decided:
             raise errors[0]
 
     def transaction_of(self, check: Any) -> str:
