@@ -134,22 +134,24 @@ def test_shop_and_broker_at_any_moment(dsn: str, tmp_path: Path) -> None:
     )  # fmt: skip
     serving.start()
     told: set[str] = set()
-    with answering(dsn, serving.address):
-        for life in range(8):
-            library = LIBRARIES[life % 2]
-            with shop(library, dsn, serving.address, f"life {life}") as process:
-                assert process.stdout is not None
-                for _ in range(dice.randrange(1, 30)):
-                    told.add(process.stdout.readline().strip())
-                if life % 3 == 1:
-                    serving.kill()
-                    serving.start()
-                    told.add(process.stdout.readline().strip())
-                threading.Event().wait(dice.random() / 100)
-                process.kill()
-                told |= {line.strip() for line in process.stdout.read().splitlines() if line.strip()}
-        expected = orders(dsn)
-        assert told <= expected
-        found = delivered(serving.address, lambda found: found.total() >= MESSAGES * len(expected))
-    serving.stop()
+    try:
+        with answering(dsn, serving.address):
+            for life in range(8):
+                library = LIBRARIES[life % 2]
+                with shop(library, dsn, serving.address, f"life {life}") as process:
+                    assert process.stdout is not None
+                    for _ in range(dice.randrange(1, 30)):
+                        told.add(process.stdout.readline().strip())
+                    if life % 3 == 1:
+                        serving.kill()
+                        serving.start()
+                        told.add(process.stdout.readline().strip())
+                    threading.Event().wait(dice.random() / 100)
+                    process.kill()
+                    told |= {line.strip() for line in process.stdout.read().splitlines() if line.strip()}
+            expected = orders(dsn)
+            assert told <= expected
+            found = delivered(serving.address, lambda found: found.total() >= MESSAGES * len(expected))
+    finally:
+        serving.stop()
     assert found == messages_of(expected)
