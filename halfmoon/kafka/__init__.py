@@ -14,6 +14,8 @@ For confluent-kafka, kafka-python and aiokafka, against Halfmoon:
     name, sent = outbox.prepare("orders", b"paid")  # delivered when it is committed
     sent.result(10)  # stored, else it raises
     outbox.commit(name)
+
+    ConsumerLoop(consumer, ["orders"], handle, nack=nack).run()  # until SIGTERM; aiokafka: AsyncConsumerLoop
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from halfmoon.kafka.async_loop import AsyncConsumerLoop
+from halfmoon.kafka.handling import DeadLetter, RetryLater
+from halfmoon.kafka.loop import ConsumerLoop
 from halfmoon.kafka.nacking import Nack, attempts, original_topic
 from halfmoon.kafka.outbox import TransactionalOutbox
 from halfmoon.kafka.sending import NotStoredError, Sent
@@ -30,8 +35,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AllocatorAssignor",
+    "AsyncConsumerLoop",
+    "ConsumerLoop",
+    "DeadLetter",
     "Nack",
     "NotStoredError",
+    "RetryLater",
     "Sent",
     "TransactionalOutbox",
     "assignor",
