@@ -29,7 +29,7 @@ from halfmoon.errors import BrokerError, Fault
 from halfmoon.hooks.plugins import Plugins, load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.schema.readable_topics import AUDIT_TOPIC
-from halfmoon.server import authorizing, first_user
+from halfmoon.server import authorizing, first_user, instruments
 from halfmoon.server.app import kafka_api
 from halfmoon.server.assembly import internal_topics
 from halfmoon.server.auditing import TURN_S, Auditing
@@ -122,6 +122,7 @@ class Worker:
         try:
             await self._open()
             await self._listen()
+            await instruments.began(self, self._undo.append)
         except BaseException:
             await self.stop()
             raise
@@ -151,6 +152,7 @@ class Worker:
         self.shards = shards = OpenShards(
             settings, place, store, news, off, self.plugins.topic_configs, self.links, on_stop
         )  # fmt: skip
+        self.process_number, self.common_timers = place.me, [shards.common_timers]
         self.in_thread = partial(in_thread, shards.client_threads)
         await shards.open_first()
         self._audit_lines = AuditLines(shards.nodes, place.owns)
