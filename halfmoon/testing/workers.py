@@ -96,7 +96,7 @@ class Workers:
             raise ValueError(f"there is no node {node}: {self._count} workers, from {FIRST_NODE} on")
 
     def start_again(self, node: int, state: State) -> None:
-        raise ValueError("a worker that was killed is started again by itself")
+        raise ValueError("a worker that was killed is restarted automatically")
 
 
 def with_ports(config: Mapping[str, Any], workers: int) -> dict[str, Any]:
