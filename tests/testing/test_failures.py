@@ -254,8 +254,8 @@ def test_each_api_can_fail(broker: Broker, halfmoon_topic: str) -> None:
     assert broker.app is not None
     asker, wrong = AdminSocket(admin.path, "a client"), {}
     for route in [*broker.app.kafka.routes.values()]:
-        if route.key not in REQUESTS:
-            continue
+        if route.key not in REQUESTS or (route.name, route.version < 3) == ("DescribeLogDirs", True):
+            continue  # an API of our own; and answers without directories, which alone have errors
         with broker.fail_next(route.name, "POLICY_VIOLATION") as failure:
             answer = asker.ask_in(route.version, route.key, **any_request(route.key, route.version, halfmoon_topic))
             codes = set(_codes(answer, route.version))
