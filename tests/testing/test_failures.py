@@ -249,9 +249,9 @@ def test_errors_have_kafkas_numbers() -> None:
 
 def test_each_api_can_fail(broker: Broker, halfmoon_topic: str) -> None:
     """Each answer that has a place for an error has it there, in each version."""
+    assert broker.app is not None
     (admin,) = broker.administrators
     broker.produce(halfmoon_topic, "one")
-    assert broker.app is not None
     asker, wrong = AdminSocket(admin.path, "a client"), {}
     for route in [*broker.app.kafka.routes.values()]:
         if route.key not in REQUESTS or (route.name, route.version < 3) == ("DescribeLogDirs", True):
