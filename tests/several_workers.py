@@ -110,7 +110,7 @@ class SeveralWorkers:
     # -- brokers -------------------------------------------------------------------------------------------------------
 
     def pytest_configure(self) -> None:
-        made, start, stop = Broker.__init__, Broker.start, Broker.stop
+        made, start, stop, kill = Broker.__init__, Broker.start, Broker.stop, Broker.kill
 
         def make(broker: Broker, **given: Any) -> None:
             made(broker, **({} if "workers" in given else {KIND: self._workers}), **given)
@@ -127,7 +127,13 @@ class SeveralWorkers:
                 self._look(broker)
             stop(broker)
 
-        for name, method in (("__init__", make), ("start", started), ("stop", stopped)):
+        def killed(broker: Broker, node: int | None = None) -> None:
+            if node is None and broker in _live:
+                _live.remove(broker)
+                self._look(broker)
+            kill(broker, node)
+
+        for name, method in (("__init__", make), ("start", started), ("stop", stopped), ("kill", killed)):
             self._patch.setattr(Broker, name, method)
 
     def pytest_unconfigure(self) -> None:

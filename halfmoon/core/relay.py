@@ -159,6 +159,11 @@ class Relays:
     def has_work(self) -> bool:
         return bool(self._ready)
 
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is to be done now, and nothing is read in a thread."""
+        return not self._ready and all(turn.state != "loading" for turn in self._turns.values())
+
     def step(self) -> Loading | None:
         """One bounded piece of work of the mover whose turn it is. What is returned is to be run in a thread."""
         turn = self._ready.popleft()

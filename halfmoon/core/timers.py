@@ -36,6 +36,10 @@ class Timers:
         self.on_error: Callable[[Exception], None] = lambda error: None
         """Told what an owner has raised."""
 
+    @property
+    def owners(self) -> tuple[Timed, ...]:
+        return tuple(self._owners)
+
     def add(self, owner: Timed) -> None:
         self._owners.append(owner)
 

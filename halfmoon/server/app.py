@@ -39,6 +39,7 @@ from halfmoon.server.auditing import TURN_S, Auditing
 from halfmoon.server.cleaning import CleaningProcess
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.descriptors import HELD_BACK, connections_that_fit, raise_limit
+from halfmoon.server.instruments import installed
 from halfmoon.server.loop_lag import LoopLag
 from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.needs import check_needs
@@ -51,9 +52,12 @@ from halfmoon.services.topic_configs import OF_PLUGINS
 
 if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.server import Server as RocketmqServer
+    from halfmoon.core.clock import Clock
     from halfmoon.core.metrics import Metrics
+    from halfmoon.core.timers import Timers
     from halfmoon.server.access_tokens import AccessTokens
     from halfmoon.server.http import HttpServer
+    from halfmoon.server.instruments import Instruments
 
 logger = logging.getLogger("halfmoon.server")
 
@@ -74,10 +78,15 @@ class App:
         plugins: Sequence[object] = (),
         unset_configs: Collection[str] = (),
         environment: Mapping[str, str] | None = None,
+        instruments: Instruments | None = None,
     ) -> None:
         """`plugins`: plugin objects that are on whatever the settings say (the testing kit's way). `unset_configs`: as
-        of Node.open. `environment`: what names the first user."""
+        of Node.open. `environment`: what names the first user. `instruments`: those of the process if None."""
+        self._instruments = instruments or installed()
+        self._is_killed = False
         self.settings = settings
+        self.process_number = 0
+        self.common_timers: list[Timers] = []
         self._unset_configs = unset_configs
         self._environment = environment or {}
         self._extra_plugins = plugins
@@ -131,7 +140,7 @@ class App:
         for each in settings.listeners.kafka_others:
             self.kafka_addresses[each.name] = await _bound(partial(self._open_kafka, each), each.bind)
         if any(authenticates(settings.listeners)) or settings.security.authorizes(settings.listeners):
-            await self._open_locally()
+            await self.open_locally()
         if settings.listeners.rocketmq is not None:
             await self._listen_rocketmq(settings.listeners.rocketmq, access)
         self._limit_connections(raise_limit())
@@ -148,6 +157,9 @@ class App:
         self.services.start()
         self._undo.append(self.services.stop)
         self.ticker.every(LOOK_S, self.tls_files.look)
+        if self._instruments is not None:
+            await self._instruments.began(self)
+            self._undo.append(self._instruments.ended)
         # When this step of the start is over, which may be all of it.
         asyncio.get_running_loop().call_soon(setattr, self.turns, "paused", False)
 
@@ -174,11 +186,11 @@ class App:
         fs.held_back.hold(HELD_BACK)
         off = [name for name in OF_PLUGINS if name not in on]
         self.node = node = Node(
-            fs, settings, SystemClock(), os.urandom, off=off, more_topic_configs=self.plugins.topic_configs,
+            fs, settings, self._clock(), os.urandom, off=off, more_topic_configs=self.plugins.topic_configs,
             more_group_configs=self.plugins.group_configs,
         )  # fmt: skip
         open_node(node, fs.root, unset_configs=self._unset_configs)
-        self._undo.append(node.close)
+        self._undo.append(self._close_node)
         kernel = node.kernel
         self.loop_lag = LoopLag(loop)
         self.loop_lag.start()
@@ -188,7 +200,7 @@ class App:
         running = Running(node, cleaning, self.plugins, self.plugin_host, loop, turns, self._undo.append)
         self.ticker, self.following, self.relaying = running.ticker, running.following, running.relaying
         kernel.administration.on_changed = self.plugins.topic_changed
-        self._undo.append(self.plugins.stopping)
+        self._undo.append(self._tell_plugins_of_the_end)
         self.plugins.started()
         for topic in kernel.catalog.topics():
             self.plugins.topic_changed(topic.name, "exists")
@@ -207,6 +219,10 @@ class App:
             kernel, node.services, settings, loop, access=self.access, verifier=self.access_tokens,
             more_apis=more_apis, turns=turns,
         )  # fmt: skip
+
+    def _clock(self) -> Clock:
+        machine = SystemClock()
+        return machine if self._instruments is None else self._instruments.clock(machine)
 
     def _take_tokens(self, loop: asyncio.AbstractEventLoop) -> None:
         """Raises StartError."""
@@ -278,8 +294,10 @@ class App:
             found.append(self.http.tls)
         return found
 
-    async def _open_locally(self) -> None:
-        """The administrator's socket. Raises StartError."""
+    async def open_locally(self) -> None:
+        """The administrator's socket, where it is not open yet. Raises StartError."""
+        if self.admin_socket is not None:
+            return
         path = admin_socket.path_of(self.settings.node.data_dir)
         try:
             made = admin_socket.listening_at(path)
@@ -303,6 +321,26 @@ class App:
         """Undo what `start` did, last first."""
         self.turns.paused = True
         await undo(self._undo)
+
+    async def kill(self) -> None:
+        """End as a process does that is killed: nobody gets an answer any more, what was not written yet is lost, and
+        the next start has to recover. What this process holds, it gives back."""
+        self._is_killed = True
+        for listener in (self.kafka, *self.rocketmqs):
+            listener.shut("the broker is killed")
+        self.node.kernel.log.failed = OSError("the broker is killed")
+        self._undo = [step for step in self._undo if step != self.ticker.settled]
+        await self.stop()
+
+    def _tell_plugins_of_the_end(self) -> None:
+        if not self._is_killed:
+            self.plugins.stopping()
+
+    def _close_node(self) -> None:
+        if self._is_killed:
+            self.node.kernel.log.close()
+        else:
+            self.node.close()
 
 
 def kafka_api(given: KafkaApi) -> Api:

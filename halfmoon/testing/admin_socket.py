@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from halfmoon.adapters.tcp.interposing import KIT
 from halfmoon.kafka_wire.messages import REQUESTS, RESPONSES
 
 if TYPE_CHECKING:
     from halfmoon.schema.control import AclRule
     from halfmoon.services.credentials.users import Upsertion
 
+API_VERSIONS: Final = 18
+"""Whose answer has no tagged fields in its header (KIP-511)."""
 CREATE_ACLS: Final = 30
 ALTER_USER_SCRAM_CREDENTIALS: Final = 51
 TIMEOUT_S = 30.0
@@ -22,9 +25,10 @@ TIMEOUT_S = 30.0
 class AdminSocket:
     """What is refused raises RuntimeError."""
 
-    def __init__(self, path: Path) -> None:
-        """`path`: of the socket of one of its processes."""
-        self._path = path
+    def __init__(self, path: Path, client: str = KIT) -> None:
+        """`path`: of the socket of one of its processes. `client`: the client id."""
+        self.path = path
+        self._client = client.encode()
 
     def set_passwords(self, made: Sequence[Upsertion]) -> None:
         """A user who is not there is made."""
@@ -48,22 +52,26 @@ class AdminSocket:
         ]  # fmt: skip
         _check(self.ask(CREATE_ACLS, creations=given).results)
 
-    def ask(self, key: int, **fields: Any) -> Any:
+    def ask(self, key: int, /, **fields: Any) -> Any:
         """A request's answer, in the newest version that we know. Raises OSError."""
+        return self.ask_in(REQUESTS[key].api.last_version, key, **fields)
+
+    def ask_in(self, version: int, key: int, /, **fields: Any) -> Any:
+        """As `ask`, in this version."""
         request, response = REQUESTS[key], RESPONSES[key]
-        version = request.api.last_version
         tags = b"\0" * request.api.is_flexible(version)
-        said = struct.pack(">hhih", key, version, 1, -1) + tags + request.encoder(version)(request(**fields))
+        head = struct.pack(">hhih", key, version, 1, len(self._client)) + self._client + tags
+        said = head + request.encoder(version)(request(**fields))
         with socket.socket(socket.AF_UNIX) as made:
             made.settimeout(TIMEOUT_S)
-            made.connect(str(self._path))
+            made.connect(str(self.path))
             made.sendall(struct.pack(">i", len(said)) + said)
             with made.makefile("rb") as answers:
                 head = answers.read(4)
                 if len(head) < 4:
                     raise ConnectionError("the broker closed the connection")
                 answer = answers.read(*struct.unpack(">i", head))
-        return response.decoder(version)(memoryview(answer)[4 + len(tags) :], 0)[0]
+        return response.decoder(version)(memoryview(answer)[4 + (len(tags) if key != API_VERSIONS else 0) :], 0)[0]
 
 
 def _check(results: Sequence[Any]) -> None:

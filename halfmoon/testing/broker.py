@@ -4,40 +4,30 @@ own (`workers`)."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import copy
-import shutil
-import tempfile
-import threading
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.config.settings import load_settings
-from halfmoon.server.measured_loop import MeasuredLoop
+from halfmoon.testing import temporary
+from halfmoon.testing.controlled import ControlledBroker
+from halfmoon.testing.defaults import DEFAULTS, laid_over
+from halfmoon.testing.in_thread import InThread
+from halfmoon.testing.state import State
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from halfmoon.server.app import App
-    from halfmoon.services.credentials.users import Upsertion
     from halfmoon.testing.admin_socket import AdminSocket
     from halfmoon.testing.nodes import Nodes
     from halfmoon.testing.secured import Secured
     from halfmoon.testing.workers import Workers
 
-DEFAULTS: Mapping[str, Any] = {
-    "listeners": {"kafka": {"bind": "127.0.0.1:0"}},
-    "log": {"segment_bytes": "16MiB", "flush": "interval"},
-    "topics": {"partitions": 1},
-    "groups": {"initial_rebalance_delay": "0ms"},
-}
-"""What a test wants otherwise than a production broker: small files, no waiting for the disk or for group members."""
 
-START_TIMEOUT_S = 30.0
-
-
-class Broker:
+class Broker(ControlledBroker):
     """Use it as a context manager, or call `start` and `stop`.
 
         with halfmoon.testing.Broker() as broker:
@@ -65,12 +55,15 @@ class Broker:
         workers: int = 0,
         nodes: int = 0,
     ) -> None:
+        super().__init__()
         self._secured: Secured | None = None
         if secure:
             from halfmoon.testing.secured import Secured
 
             self._secured = Secured()
-        self._config = _over(DEFAULTS if self._secured is None else _over(DEFAULTS, self._secured.config), config or {})
+        self._config = laid_over(
+            DEFAULTS if self._secured is None else laid_over(DEFAULTS, self._secured.config), config or {}
+        )
         self._given_dir = data_dir
         self._plugins = tuple(plugins)
         self.processes: Workers | Nodes | None = None
@@ -86,15 +79,29 @@ class Broker:
                 self.processes = Nodes(nodes, self._config)
             else:
                 self.processes = Workers(workers, self._config)
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
-        self._started = threading.Event()
-        self._error: BaseException | None = None
-        self._app: App | None = None
+        self._here: InThread | None = None
+        """Where it is in this process, and runs."""
+        self._state = State()
         self._addresses: dict[str, str] = {}
         """`host:port` of each listener while the broker runs."""
+        self._addresses_before: dict[str, str] | None = None
+        """Of one that was killed, whose data directory is still there."""
+        self._snapshot: Path | None = None
+        """What its data directory begins with."""
+        self._undone: weakref.finalize[Any, Any] | None = None
         self.data_dir = ""
+
+    @classmethod
+    def from_snapshot(cls, path: str | PathLike[str], **given: Any) -> Broker:
+        """A broker that begins with what `save` has kept there, and with its time. The snapshot stays as it is: any
+        number of brokers may begin with it, also at the same time. `given`: as of Broker; with `workers` where the one
+        that was saved had them. Raises StartError where there is no snapshot."""
+        from halfmoon.testing.snapshots import ahead_ms_of
+
+        made = cls(**given)
+        made._snapshot = Path(path)
+        made._ahead_ms = ahead_ms_of(Path(path))
+        return made
 
     @property
     def app(self) -> App | None:
@@ -103,7 +110,7 @@ class Broker:
             from halfmoon.testing.workers import NotInThisProcessError
 
             raise NotInThisProcessError("there is no app: this broker has processes of its own (workers)")
-        return self._app
+        return None if self._here is None else self._here.app
 
     @property
     def bootstrap_servers(self) -> str:
@@ -132,7 +139,9 @@ class Broker:
         a broker that is `secure`."""
         made = self._security().passwords(name, password)
         if self.processes is None:
-            self._in_loop(lambda app: _set_passwords(app, made))
+            from halfmoon.testing.secured import set_passwords
+
+            self._in_loop(lambda app: set_passwords(app, made))
         else:
             self.administrators[0].set_passwords(made)
 
@@ -165,50 +174,149 @@ class Broker:
         assert "http" in self._addresses, "no http listener is configured"
         return self._addresses["http"]
 
+    @property
+    def is_running(self) -> bool:
+        return bool(self._addresses)
+
     def start(self) -> Broker:
+        """Where it was killed: with the same data, at the same address."""
         assert not self._addresses, "the broker runs already"
-        self.data_dir = self._given_dir or tempfile.mkdtemp(prefix="halfmoon-")
-        if self.processes is not None:
-            self._start_workers(self.processes)
-            return self
-        self._started.clear()
-        self._error = None
-        self._thread = threading.Thread(target=self._run, name="halfmoon-broker", daemon=True)
-        self._thread.start()
-        if not self._started.wait(START_TIMEOUT_S):
-            raise TimeoutError(f"the broker did not start within {START_TIMEOUT_S} s")
-        if self._error is not None:
-            self._join()
-            raise self._error
-        return self
+        if self._addresses_before is not None:
+            return self._start_at(self._addresses_before)
+        return self._start(self._config)
 
     def stop(self) -> None:
         """Stop cleanly: answers go out, the log is flushed. A temporary data directory is removed. Raises what ended
         the broker, if that was not this."""
-        if self.processes is not None:
-            self._stop_workers(self.processes)
-        if self._thread is None:
-            return
-        if self._loop is not None and self._stop is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended by itself, and its loop is closed
-                self._loop.call_soon_threadsafe(self._stop.set)
-        self._join()
-        if self._error is not None:
-            raise self._error
+        here, self._here = self._here, None
+        try:
+            if here is not None:
+                here.stop()
+            elif self._addresses and self.processes is not None:
+                self.processes.stop()
+        finally:
+            self._forget()
 
-    def restart(self) -> Broker:
-        """Stop and start again on the same data and at the same address, so that clients find it again."""
-        before, config = self._given_dir, self._config  # workers keep their ports by themselves
-        same = {"kafka": {"bind": self.bootstrap_servers}}
-        if config["listeners"].get("rocketmq"):
-            same["rocketmq"] = {"bind": self.rocketmq, "namesrv": self.namesrv}
-        self._config = _over(config, {"listeners": same})
+    def restart(self, node: int | None = None) -> Broker:
+        """Stop and start again on the same data and at the same address, so that clients find it again. One that was
+        killed is started. `node`: only this node of several, which was killed."""
+        if node is not None:
+            self._several().start_again(node, self._state)
+            return self
+        before, given = self._addresses or self._addresses_before, self._given_dir
+        assert before, "the broker is not running"
         self._given_dir = self.data_dir
         try:
-            self.stop()
+            if self._addresses:
+                self.stop()
+            self._addresses_before = before
             return self.start()
         finally:
-            self._given_dir, self._config = before, config
+            self._given_dir = given
+            self._watch()
+
+    def kill(self, node: int | None = None) -> None:
+        """Have it die, as by kill −9: whoever waits for an answer gets none, and the next start has to recover. The
+        data directory stays: `restart` goes on with it, `stop` removes it if it is a temporary one.
+
+        `node`: only this one, of several processes. A worker is started again at once, as `halfmoon serve` does it; a
+        node of a cluster by `restart(node)`."""
+        assert self._addresses, "the broker is not running"
+        if node is not None:
+            self._several().kill(node)
+            return
+        self._addresses_before, self._addresses = self._addresses, {}
+        here, self._here = self._here, None
+        if here is not None:
+            here.kill()
+        else:
+            self._several().kill()
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Keep all that it has in a new directory, for `from_snapshot`: topics, records, groups and their offsets, what
+        waits, users and rules, and its time. It goes on running; what it acknowledges meanwhile may be in there or not.
+        Raises StartError where the directory is not empty."""
+        from halfmoon.testing.snapshots import save
+
+        assert self.data_dir, "the broker was never started"
+        save(Path(self.data_dir), Path(path), self._ahead_ms)
+
+    def _start(self, config: Mapping[str, Any]) -> Broker:
+        if self._addresses_before is None:
+            self.data_dir = self._given_dir or str(temporary.make())
+            self._take_snapshot()
+        self._addresses_before = None
+        try:
+            if self.processes is not None:
+                self._start_processes(self.processes)
+            else:
+                here = InThread(laid_over(config, {"node": {"data_dir": self.data_dir}}), self._plugins, self._state)
+                here.start(partial(_set_up, self._secured))
+                self._here, self._addresses = here, here.addresses
+        except BaseException:
+            self._forget()
+            raise
+        self._watch()
+        return self
+
+    def _start_at(self, addresses: Mapping[str, str]) -> Broker:
+        """At the addresses that it had; processes keep their own."""
+        same: dict[str, Any] = {"kafka": {"bind": addresses["kafka"]}}
+        if "rocketmq" in addresses:
+            same["rocketmq"] = {"bind": addresses["rocketmq"], "namesrv": addresses["namesrv"]}
+        return self._start(laid_over(self._config, {"listeners": same}))
+
+    def _take_snapshot(self) -> None:
+        if self._snapshot is not None:
+            from halfmoon.testing.snapshots import take
+
+            try:
+                take(self._snapshot, Path(self.data_dir))
+            except BaseException:
+                self._forget()
+                raise
+            self._snapshot = None
+        self._state_changed()
+
+    def _watch(self) -> None:
+        """Stop it if nobody has it any more."""
+        if self._undone is not None:
+            self._undone.detach()
+        folder = self.data_dir if self._given_dir is None else None
+        if self._here is not None:
+            self._undone = weakref.finalize(self, self._here.leave, folder)
+        elif self.processes is not None:
+            self._undone = weakref.finalize(self, _leave_processes, self.processes, folder)
+        if self._undone is not None:
+            self._undone.atexit = False  # then all that is temporary goes
+
+    def _forget(self) -> None:
+        self._addresses, self._addresses_before = {}, None
+        if self._undone is not None:
+            self._undone.detach()
+            self._undone = None
+        if self._given_dir is None and self.data_dir:
+            temporary.remove(self.data_dir)
+
+    def _ask(self, question: str, **told: Any) -> list[Any]:
+        here = self._here
+        if here is not None:
+            return [here.call(lambda _: here.instrument.answer(question, told))]  # type: ignore[union-attr]
+        if self.processes is None or not self._addresses:
+            raise ValueError("the broker is not running")
+        from halfmoon.testing.asked import ask_all
+
+        return ask_all(self.processes.instruments, question, told)
+
+    def _state_changed(self) -> None:
+        self._state.ahead_ms, self._state.rules = self._ahead_ms, self._rules
+        if self.processes is not None and self._addresses:
+            self.processes.write_state(self._state)
+
+    def _several(self) -> Workers | Nodes:
+        if self.processes is None:
+            raise ValueError("the broker has no processes of its own: Broker(workers=2)")
+        return self.processes
 
     def _security(self) -> Secured:
         assert self._secured is not None, "the broker is not secure: Broker(secure=True)"
@@ -232,55 +340,37 @@ class Broker:
 
     @property
     def administrators(self) -> list[AdminSocket]:
-        """Of a broker that has processes of its own, one for each."""
+        """Where each of its processes is asked as by an administrator."""
         assert self._addresses, "the broker is not running"
-        assert self.processes is not None, "the broker has no processes of its own"
         from halfmoon.testing.admin_socket import AdminSocket
 
-        return [AdminSocket(path) for path in self.processes.admin_sockets(self.data_dir)]
+        if self.processes is not None:
+            return [AdminSocket(path) for path in self.processes.admin_sockets(self.data_dir)]
+        assert self._here is not None
+        return [AdminSocket(self._here.call(_admin_socket))]
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop | None:
+        return None if self._here is None else self._here.loop
 
     def _in_loop(self, work: Callable[[App], None]) -> None:
         """Done in the broker's thread. Raises what it raises."""
-        app, loop = self.app, self._loop
-        assert app is not None and loop is not None, "the broker is not running"
+        assert self._here is not None, "the broker is not running"
 
-        async def call() -> None:
+        async def call(app: App) -> None:
             work(app)
 
-        asyncio.run_coroutine_threadsafe(call(), loop).result(START_TIMEOUT_S)
+        self._here.call(call)
 
-    def _join(self) -> None:
-        assert self._thread is not None
-        self._thread.join()
-        self._thread = None
-        self._app = None
-        self._forget()
-
-    def _forget(self) -> None:
-        self._addresses = {}
-        if self._given_dir is None:
-            shutil.rmtree(self.data_dir, ignore_errors=True)
-
-    def _start_workers(self, workers: Workers | Nodes) -> None:
-        try:
-            workers.start(self.data_dir)
-        except BaseException:
-            self._forget()
-            raise
-        self._addresses = workers.addresses
+    def _start_processes(self, processes: Workers | Nodes) -> None:
+        processes.start(self.data_dir, self._state)
+        self._addresses = processes.addresses
         if self._secured is not None:
             try:
                 self.administrators[0].set_passwords(self._secured.passwords())
             except BaseException:
-                self._stop_workers(workers)
+                processes.stop()
                 raise
-
-    def _stop_workers(self, workers: Workers | Nodes) -> None:
-        if self._addresses:
-            try:
-                workers.stop()
-            finally:
-                self._forget()
 
     def __enter__(self) -> Broker:
         return self.start()
@@ -290,52 +380,22 @@ class Broker:
     ) -> None:
         self.stop()
 
-    def _run(self) -> None:
-        try:
-            with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-                runner.run(self._serve())
-        except BaseException as error:  # handed to the thread that waits in `start`
-            self._error = error
-        finally:
-            self._started.set()
 
-    async def _serve(self) -> None:
-        with warnings.catch_warnings():
-            # kafka-python 3.0.12, on import; it must not fail the tests of who makes errors of warnings.
-            warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
-            from halfmoon.server.app import App
+def _set_up(secured: Secured | None, app: App) -> None:
+    """In the broker's loop, before it is told that it runs."""
+    if secured is not None:
+        from halfmoon.testing.secured import set_passwords
 
-        self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
-        settings = load_settings(_over(self._config, {"node": {"data_dir": self.data_dir}}), {}, {})
-        app = App(settings, plugins=self._plugins)
-        await app.start()
-        if self._secured is not None:
-            _set_passwords(app, self._secured.passwords())
-        self._app = app
-        doors = {"kafka": app.kafka_address, "rocketmq": app.rocketmq_address, "namesrv": app.namesrv_address}
-        doors["http"] = app.http_address
-        self._addresses = {name: str(address) for name, address in doors.items() if address is not None}
-        self._started.set()
-        try:
-            await self._stop.wait()
-        finally:
-            await app.stop()
+        set_passwords(app, secured.passwords())
 
 
-def _set_passwords(app: App, made: Sequence[Upsertion]) -> None:
-    """In the broker's loop."""
-    users, name = app.node.users, made[0].name
-    if any(user.name == name for user in users.all()):
-        users.set_passwords(name, made)
-    else:
-        users.create(name, made)
+async def _admin_socket(app: App) -> Path:
+    await app.open_locally()
+    assert app.admin_socket is not None
+    return app.admin_socket
 
 
-def _over(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """`more` laid over `base`, section by section."""
-    merged = copy.deepcopy(dict(base))
-    for key, value in more.items():
-        below = merged.get(key)
-        merged[key] = _over(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
-    return merged
+def _leave_processes(processes: Workers | Nodes, folder: str | None) -> None:
+    processes.kill()
+    if folder is not None:
+        temporary.remove(folder)

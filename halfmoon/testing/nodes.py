@@ -28,6 +28,7 @@ from halfmoon.testing.object_store import StoreServer
 from halfmoon.testing.ports import choose
 from halfmoon.testing.postgres import PostgresServer
 from halfmoon.testing.serving_process import START_TIMEOUT_S, ServingProcess
+from halfmoon.testing.state import State
 from halfmoon.uuids import new_uuid
 
 SHARDS: Final = 16
@@ -101,29 +102,24 @@ class Nodes:
         """`config`: sections as in broker.yaml. Ports that are 0 are chosen here."""
         self._configs = [_of_node(number, config) for number in range(1, count + 1)]
         self._processes: list[ServingProcess] = []
+        self._killed: set[int] = set()
+        """Those that run no more, by node id."""
+        self._data_dir = ""
         self.addresses: dict[str, str] = {}
         """`host:port` of kafka, namesrv and http of the first node, and rocketmq of that which has the first shard when
         all are ready, as far as they are on."""
 
-    def start(self, data_dir: str) -> None:
+    def start(self, data_dir: str, state: State) -> None:
         """Returns when all are ready. Raises StartError, TimeoutError."""
         found = services()
+        self._data_dir = data_dir
         folder = Path(data_dir)
-        state = folder / _STATE
-        if not state.exists():
-            state.write_text(json.dumps({"database": found.make(folder / "keys", len(self._configs))}))
-        database = json.loads(state.read_text())["database"]
+        kept = folder / _STATE
+        if not kept.exists():
+            kept.write_text(json.dumps({"database": found.make(folder / "keys", len(self._configs))}))
         try:
-            for number, config in enumerate(self._configs, 1):
-                cluster = {
-                    "database": found.database.dsn(database), "store": f"{found.store.url}/{database}",
-                    "store_endpoint": found.store.settings["endpoint"],
-                    "store_access_key": found.store.settings["access_key_id"], "store_secret": str(found.secret),
-                    "keys": str(folder / "keys"),
-                }  # fmt: skip
-                node = {"id": number, "data_dir": str(self.folder_of(data_dir, number))}
-                cluster["bind"] = config["cluster"]["bind"]
-                process = ServingProcess({**config, "node": node, "cluster": cluster})
+            for number in range(1, 1 + len(self._configs)):
+                process = self._process(number, state)
                 self._processes.append(process)
                 process.begin()
             for process in self._processes:
@@ -135,11 +131,54 @@ class Nodes:
         if "rocketmq" in self.addresses:
             self.addresses["rocketmq"] = _first_shards(self.of("rocketmq"))
 
+    def _process(self, number: int, state: State) -> ServingProcess:
+        found, folder, config = services(), Path(self._data_dir), self._configs[number - 1]
+        database = json.loads((folder / _STATE).read_text())["database"]
+        cluster = {
+            "database": found.database.dsn(database), "store": f"{found.store.url}/{database}",
+            "store_endpoint": found.store.settings["endpoint"],
+            "store_access_key": found.store.settings["access_key_id"], "store_secret": str(found.secret),
+            "keys": str(folder / "keys"), "bind": config["cluster"]["bind"],
+        }  # fmt: skip
+        node = {"id": number, "data_dir": str(self.folder_of(self._data_dir, number))}
+        return ServingProcess({**config, "node": node, "cluster": cluster}, state=state)
+
+    def start_again(self, node: int, state: State) -> None:
+        """One that was killed. Raises StartError, TimeoutError."""
+        if node not in self._killed:
+            raise ValueError(f"node {node} was not killed")
+        process = self._processes[node - 1] = self._process(node, state)
+        process.start()
+        self._killed.discard(node)
+
+    def kill(self, node: int | None = None) -> None:
+        """All of them, or one by its id."""
+        if node is None:
+            self._kill()
+        elif node in range(1, 1 + len(self._processes)):
+            self._processes[node - 1].kill()
+            self._killed.add(node)
+        else:
+            raise ValueError(f"there is no node {node}: {len(self._configs)} nodes, from 1 on")
+
+    @property
+    def instruments(self) -> list[tuple[Path, int]]:
+        """Of all that run (`asked.ask_all`)."""
+        return [(process.folder, number) for number, process in self._running()]
+
+    def write_state(self, state: State) -> None:
+        for _, process in self._running():
+            process.write_state(state)
+
+    def _running(self) -> list[tuple[int, ServingProcess]]:
+        return [each for each in enumerate(self._processes, 1) if each[0] not in self._killed]
+
     def stop(self) -> None:
         """Stop cleanly. Raises RuntimeError where one has ended otherwise."""
         with ThreadPoolExecutor(len(self._processes) or 1) as pool:
-            problems = [problem for problem in pool.map(_stopped, self._processes) if problem]
+            problems = [problem for problem in pool.map(_stopped, [each for _, each in self._running()]) if problem]
         self._processes = []
+        self._killed.clear()
         if problems:
             raise RuntimeError("; ".join(problems))
 
@@ -156,6 +195,7 @@ class Nodes:
         for process in self._processes:
             process.kill()
         self._processes = []
+        self._killed.clear()
 
     @staticmethod
     def folder_of(data_dir: str, number: int) -> Path:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import tempfile
 import weakref
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from halfmoon.auth.development import HERE, make_authority, make_server
 from halfmoon.auth.scram import MECHANISMS, MIN_ITERATIONS, salted_password
@@ -22,6 +21,12 @@ from halfmoon.securing.properties import Security
 from halfmoon.services.acls.rules import ALLOW, ANY_NAME, CLUSTER_NAME, DENY, LITERAL, PREFIXED
 from halfmoon.services.authorization.decisions import ALL, OPERATIONS, RESOURCE_TYPES
 from halfmoon.services.credentials.users import Upsertion
+from halfmoon.testing import temporary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from halfmoon.server.app import App
 
 USER = "test"
 MECHANISM = "SCRAM-SHA-256"
@@ -32,8 +37,8 @@ _OPERATIONS = {name.replace("_", ""): number for name, number in {"all": ALL, **
 class Secured:
     def __init__(self) -> None:
         self._passwords = {USER: secrets.token_urlsafe(12)}
-        self._folder = folder = Path(tempfile.mkdtemp(prefix="halfmoon-tls-"))
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._folder = folder = temporary.make("halfmoon-tls-")
+        weakref.finalize(self, temporary.remove, folder)
         now = datetime.now(UTC)
         authority = make_authority(now)
         server = make_server(authority, HERE, now)
@@ -109,3 +114,12 @@ def rules(
 
 def _word(operation: str) -> str:
     return operation.lower().replace("_", "").replace("-", "")
+
+
+def set_passwords(app: App, made: Sequence[Upsertion]) -> None:
+    """In the broker's loop."""
+    users, name = app.node.users, made[0].name
+    if any(user.name == name for user in users.all()):
+        users.set_passwords(name, made)
+    else:
+        users.create(name, made)

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from halfmoon.errors import StartError
-from halfmoon.server.workers.plan import Plan
+from halfmoon.server.workers.plan import FIRST_NODE, Plan
+from halfmoon.testing.asked import ask_all
 from halfmoon.testing.ports import choose
-from halfmoon.testing.serving_process import ServingProcess
+from halfmoon.testing.serving_process import ServingProcess, kill
+from halfmoon.testing.state import State
 
 SHARDS = 16
 """As of workers.shards: so many ports RocketMQ's clients are sent to."""
@@ -37,11 +39,11 @@ class Workers:
         self.addresses: dict[str, str] = {}
         """`host:port` of kafka, rocketmq, namesrv and http, as far as they are on."""
 
-    def start(self, data_dir: str) -> None:
+    def start(self, data_dir: str, state: State) -> None:
         """Returns when it is ready. Raises StartError, TimeoutError."""
         for left in reversed(range(TRIES)):
             try:
-                self._start(data_dir)
+                self._start(data_dir, state)
             except StartError as error:
                 # Somebody else was given a port of ours, which nobody has been told of yet.
                 if self.addresses or not left or IN_USE not in str(error):
@@ -50,9 +52,9 @@ class Workers:
             else:
                 return
 
-    def _start(self, data_dir: str) -> None:
+    def _start(self, data_dir: str, state: State) -> None:
         node = {**self._config.get("node", {}), "data_dir": data_dir}
-        process = ServingProcess({**self._config, "node": node}, ["--workers", str(self._count)])
+        process = ServingProcess({**self._config, "node": node}, ["--workers", str(self._count)], state)
         process.start()
         self._process, self.addresses = process, process.addresses
 
@@ -65,11 +67,36 @@ class Workers:
         plan = Plan(data_dir, 0, self._count, 1, {}, {})
         return [plan.socket(worker) for worker in range(self._count)]
 
+    @property
+    def instruments(self) -> list[tuple[Path, int]]:
+        """Of all processes (`asked.ask_all`)."""
+        assert self._process is not None
+        return [(self._process.folder, worker) for worker in range(self._count)]
+
+    def write_state(self, state: State) -> None:
+        if self._process is not None:
+            self._process.write_state(state)
+
     def stop(self) -> None:
         """Stop cleanly. Raises RuntimeError where it has ended otherwise."""
         process, self._process = self._process, None
         assert process is not None
         process.stop()
+
+    def kill(self, node: int | None = None) -> None:
+        """All of it, or one worker by its node id, which is started again at once."""
+        if node is None:
+            process, self._process = self._process, None
+            if process is not None:
+                process.kill()
+        elif node in range(FIRST_NODE, FIRST_NODE + self._count):
+            (pid,) = ask_all([self.instruments[node - FIRST_NODE]], "pid", {})
+            kill(pid)
+        else:
+            raise ValueError(f"there is no node {node}: {self._count} workers, from {FIRST_NODE} on")
+
+    def start_again(self, node: int, state: State) -> None:
+        raise ValueError("a worker that was killed is restarted automatically")
 
 
 def with_ports(config: Mapping[str, Any], workers: int) -> dict[str, Any]:

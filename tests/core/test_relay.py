@@ -91,14 +91,18 @@ def test_who_is_called_while_at_work_looks_once_more(relays: Relays) -> None:
 
 def test_what_was_loaded_comes_back_and_nothing_happens_before(relays: Relays) -> None:
     mover = Steps("a", lambda: 42, "pause")
+    assert relays.is_idle
     relays.add(1, mover)
+    assert not relays.is_idle
     loading = relays.step()
     assert loading is not None
     assert not relays.has_work
     relays.wake(1)
     assert not relays.has_work
+    assert not relays.is_idle
     loading.loaded(loading.load())
     drain(relays)
+    assert relays.is_idle
     assert mover.done == [42, None]
     assert mover.runs == 2, "it was called for meanwhile"
 

@@ -102,3 +102,92 @@ def test_who_does_not_ask_for_a_broker_gets_none(suite: pytest.Pytester) -> None
         """
     )
     run(suite).assert_outcomes(passed=1)
+
+
+def test_each_process_of_a_parallel_run_has_a_broker(suite: pytest.Pytester) -> None:
+    suite.makepyfile(
+        """
+        import os
+        import pathlib
+        import pytest
+
+        @pytest.mark.parametrize("number", range(8))
+        def test_it(halfmoon_broker, halfmoon_topic, number):
+            halfmoon_broker.produce(halfmoon_topic, "one")
+            assert len(halfmoon_broker.records(halfmoon_topic)) == 1
+            with pathlib.Path(os.environ["SEEN"]).open("a") as seen:
+                seen.write(halfmoon_broker.bootstrap_servers + " " + halfmoon_broker.data_dir + "\\n")
+        """
+    )
+    seen = suite.path / "seen"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SEEN", str(seen))
+        run(suite, "-n", "2").assert_outcomes(passed=8)
+    places = {line.split()[0]: line.split()[1] for line in seen.read_text().splitlines()}
+    assert len(places) == 2
+    assert len({Path(folder).parent for folder in places.values()}) == 2
+    assert not any(Path(folder).parent.exists() for folder in places.values())
+
+
+def test_a_broker_of_the_tests_own(suite: pytest.Pytester) -> None:
+    suite.makepyfile(
+        """
+        import pytest
+
+        seen = []
+
+        @pytest.fixture(scope="session")
+        def halfmoon_config():
+            return {"topics": {"partitions": 3}}
+
+        @pytest.mark.parametrize("number", range(2))
+        def test_it(halfmoon_own_broker, number):
+            seen.append(halfmoon_own_broker.data_dir)
+            halfmoon_own_broker.produce("t", "one", partition=2)
+            halfmoon_own_broker.kill()
+            halfmoon_own_broker.restart()
+            assert len(halfmoon_own_broker.records("t")) == 1
+
+        def test_each_had_one():
+            assert len(set(seen)) == 2
+        """
+    )
+    run(suite).assert_outcomes(passed=3)
+
+
+def test_failures_end_with_the_test(suite: pytest.Pytester) -> None:
+    suite.makepyfile(
+        """
+        from confluent_kafka import Producer
+
+        def test_it_fails(halfmoon_broker):
+            halfmoon_broker.fail_next("Produce", "INVALID_RECORD", 1_000)
+            halfmoon_broker.latency("1m")
+
+        def test_it_does_not(halfmoon_broker, halfmoon_topic):
+            producer = Producer({"bootstrap.servers": halfmoon_broker.bootstrap_servers})
+            told = []
+            producer.produce(halfmoon_topic, b"one", on_delivery=lambda error, _: told.append(error))
+            assert producer.flush(10) == 0
+            assert told == [None]
+        """
+    )
+    run(suite).assert_outcomes(passed=2)
+
+
+def test_a_coroutine(suite: pytest.Pytester) -> None:
+    """With whatever plugin runs it; here none."""
+    suite.makepyfile(
+        """
+        import asyncio
+
+        def test_it(halfmoon_async_broker):
+            async def test():
+                await halfmoon_async_broker.produce("t", "later", headers={"TIMER_DELAY_SEC": "60"})
+                await halfmoon_async_broker.advance("1m")
+                return [each.value for each in await halfmoon_async_broker.records("t")]
+
+            assert asyncio.run(test()) == [b"later"]
+        """
+    )
+    run(suite).assert_outcomes(passed=1)

@@ -218,12 +218,13 @@ def guarded(routes: dict[int, Route], others: Iterable[int] = ()) -> dict[int, R
     return {
         number: route
         if route.key in keys
-        else route.handled_by(_guard(route), sliced=route.sliced or any(map(isgeneratorfunction, NEEDS[route.key])))
+        else route.handled_by(guard_of(route), sliced=route.sliced or any(map(isgeneratorfunction, NEEDS[route.key])))
         for number, route in routes.items()
     }
 
 
-def _guard(route: Route) -> Handler:
+def guard_of(route: Route) -> Handler:
+    """A route's handler behind its guards."""
     handler = route.handler
     for guard in reversed(NEEDS[route.key]):
         handler = partial(guard, refusals.ANSWERS.get(route.key, RESPONSES[route.key]), handler)

@@ -29,6 +29,15 @@ class ConsumersElsewhere:
     def seen(self, group: str, client_id: str, host: str, shard: int) -> None:
         self._groups.setdefault(group, {})[client_id, shard] = host, self._mono_ms() + self._timeout_ms
 
+    def put_off(self, by_ms: int) -> None:
+        """The clock has leapt, which is nobody's silence."""
+        for known in self._groups.values():
+            for key, (host, until_ms) in known.items():
+                known[key] = host, until_ms + by_ms
+        for held in self._in_order.values():
+            for shard in held:
+                held[shard] += by_ms
+
     def left(self, group: str, client_id: str, shard: int) -> None:
         known = self._groups.get(group)
         if known is not None:

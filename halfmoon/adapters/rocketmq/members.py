@@ -246,6 +246,12 @@ class Members:
                 left.append(group)
         return left
 
+    def put_off(self, by_ms: int) -> None:
+        """The clock has leapt, which is nobody's silence."""
+        for members in [group.members for group in self.consumers.values()] + list(self._producers.values()):
+            for member in members.values():
+                member.seen_ms += by_ms
+
     def silent(self, mono_ms: int) -> list[Client]:
         """Connections that have not sent a heartbeat for too long."""
         found: dict[Client, None] = {}

@@ -146,6 +146,11 @@ class Node:
         finally:
             self.later(SWEEP_S, self._sweep)
 
+    def put_off(self, by_ms: int) -> None:
+        """The clock has leapt, which is nobody's silence: members, and their locks, expire so much later."""
+        for known in (self.members, self.elsewhere, self.producers_elsewhere, self.locks):
+            known.put_off(by_ms)
+
     def closed(self, connection: Client) -> None:
         """A connection is gone."""
         ids = {} if self.shards is None else self.members.consumer_ids(connection)

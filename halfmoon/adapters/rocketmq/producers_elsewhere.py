@@ -36,6 +36,12 @@ class ProducersElsewhere:
         """A shard has told of the group."""
         self._shards.setdefault(group, {})[shard] = self._mono_ms() + self._timeout_ms
 
+    def put_off(self, by_ms: int) -> None:
+        """The clock has leapt, which is nobody's silence."""
+        for shards in self._shards.values():
+            for shard in shards:
+                shards[shard] += by_ms
+
     def has(self, group: str) -> bool:
         return bool(self._of(group))
 

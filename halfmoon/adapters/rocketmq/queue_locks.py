@@ -39,6 +39,12 @@ class QueueLocks:
         self._left: dict[tuple[str, str], int] = {}
         """(Group, member) → until when its requests are late ones."""
 
+    def put_off(self, by_ms: int) -> None:
+        """The clock has leapt, which is nobody's silence."""
+        for locks in self._groups.values():
+            for queue, lock in locks.items():
+                locks[queue] = Lock(lock.member, lock.until_ms + by_ms)
+
     def lock(self, group: str, member: str, queues: Iterable[Queue], mono_ms: int) -> list[Queue]:
         """Those of the queues that the member holds now, newly or still. None is given out while `MOST_LOCKS` are."""
         if self._left and mono_ms < self._left.get((group, member), mono_ms):

@@ -57,7 +57,7 @@ class Server(Listener):
         super().__init__(core, services, settings, loop, executor=executor, turns=turns)
         self._settings = listener
         self.requests = requests = registered()
-        self._at_port = {port: {code: each for code, each in requests.items() if port in each.port} for port in Port}
+        self.at_port = {port: {code: each for code, each in requests.items() if port in each.port} for port in Port}
         self.node = Node(
             core,
             services,
@@ -92,7 +92,7 @@ class Server(Listener):
 
     def connection(self, port: Port, came_as: Arrival | None = None) -> Connection:
         """For a client that connects."""
-        return Connection(self, self.node, self._at_port[port], port, self.signatures, came_as, self.rules)
+        return Connection(self, self.node, self.at_port[port], port, self.signatures, came_as, self.rules)
 
     async def start(self, bind: tuple[str, int]) -> tuple[str, int]:
         """Listen for the broker's requests; returns the address. Raises OSError, StartError."""

@@ -198,6 +198,7 @@ class Arrival:
         self._door = door
         self.socket = accepted
         self.peer_host = plain_host(host)
+        self.client = ""
         self.is_gone = False
         """Closed, or a connection of the protocol's now."""
         self.task: asyncio.Task[None] | None = None

@@ -96,6 +96,10 @@ class Connection(Receiving):
         """Whether the client is not read from because it has used too much: for as long as it is silent it is idle."""
         return False
 
+    @property
+    def client(self) -> str:
+        return self._who()
+
     def _who(self) -> str:
         """The client's name for itself, for the log."""
         return ""

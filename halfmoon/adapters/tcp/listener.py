@@ -45,6 +45,11 @@ class Accepted(Protocol):
 
     peer_host: str
 
+    @property
+    def client(self) -> str:
+        """As it names itself; empty where it has not."""
+        ...
+
     def finish(self) -> None: ...
     def abort(self, reason: str) -> None: ...
     def sweep(self, now_ms: int, idle_timeout_ms: int | None, send_timeout_ms: int) -> None: ...
@@ -87,7 +92,9 @@ class Listener:
         self.given: dict[tuple[str, int], socket.socket] = {}
         """Sockets that listen at these addresses already: others keep them open, so that clients who come while no
         process is here wait for the next one."""
-        self.newcomers = Newcomers(core.clock.mono_ms, limits.max_unauthenticated, limits.authentication_timeout_ms)
+        self.clock = core.clock
+        """By which connections grow old."""
+        self.newcomers = Newcomers(self.mono_ms, limits.max_unauthenticated, limits.authentication_timeout_ms)
         self.tls: list[Tls] = []
         self._connections: dict[Accepted, None] = {}
         """In the order in which they came: so they are closed, too."""
@@ -176,13 +183,20 @@ class Listener:
     def open_again(self) -> None:
         self._is_shut = False
 
+    def cut(self, client: str | None = None) -> int:
+        """Close the connections of this client, or all, as a network does that fails. How many they were."""
+        found = [each for each in self._connections if client is None or each.client == client]
+        for connection in found:
+            connection.abort("it was cut")
+        return len(found)
+
     @property
     def _limits(self) -> LimitSettings:
         """As they are now: some can be changed while the broker runs."""
         return self.core.settings.limits
 
     def mono_ms(self) -> int:
-        return self.core.clock.mono_ms()
+        return self.clock.mono_ms()
 
     def wait_ms(self, host: str) -> int:
         """How long an address has to wait, because its connections come too fast; 0: it has not."""

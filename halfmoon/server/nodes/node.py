@@ -21,6 +21,7 @@ from halfmoon.cluster.messages import Done, ShardGiven
 from halfmoon.cluster.placement import Layout
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.errors import StartError
+from halfmoon.server.instruments import clock_over
 from halfmoon.server.nodes import metrics
 from halfmoon.server.nodes.catalog_watch import CatalogWatch
 from halfmoon.server.nodes.confirming import Confirming
@@ -96,7 +97,9 @@ class ClusterNode:
         on_stop(engines.close)
         await engines.open()
         clock = DatabaseClock()
-        place = self.place = NodePlace(settings, await self._layout(), lambda: engines.catalog, engines.routes, clock)
+        place = self.place = NodePlace(
+            settings, await self._layout(), lambda: engines.catalog, engines.routes, clock_over(clock)
+        )  # fmt: skip
         await until_it_answers(lambda: clock.look(engines.database.now_ms))
         clock.start(engines.database.now_ms)
         on_stop(clock.stop)

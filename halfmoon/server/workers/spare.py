@@ -17,6 +17,8 @@ logger = logging.getLogger("halfmoon.server")
 AFTER_S = 1.0
 """So long after a worker is ready, which has much to do then."""
 ENDS_S = 10.0
+PROGRAM = "halfmoon.server.workers"
+"""The module that a worker's process runs. The testing kit has one of its own."""
 
 
 class Spawned(NamedTuple):
@@ -32,7 +34,7 @@ async def spawn() -> Spawned:
     ours, theirs = socket.socketpair()
     try:
         with theirs:
-            command = [sys.executable, "-m", "halfmoon.server.workers", str(theirs.fileno())]
+            command = [sys.executable, "-m", PROGRAM, str(theirs.fileno())]
             signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))  # which is inherited
             try:
                 process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()])

@@ -26,10 +26,10 @@ from halfmoon.cluster.receiving import PROCESS, Inbox
 from halfmoon.config.security_settings import takes_tokens
 from halfmoon.config.units import Address
 from halfmoon.errors import BrokerError, Fault
-from halfmoon.hooks.plugins import Plugins, load_plugins
+from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.schema.readable_topics import AUDIT_TOPIC
-from halfmoon.server import authorizing, first_user
+from halfmoon.server import authorizing, first_user, instruments
 from halfmoon.server.app import kafka_api
 from halfmoon.server.assembly import internal_topics
 from halfmoon.server.auditing import TURN_S, Auditing
@@ -122,6 +122,7 @@ class Worker:
         try:
             await self._open()
             await self._listen()
+            await instruments.began(self, self._undo.append)
         except BaseException:
             await self.stop()
             raise
@@ -139,8 +140,8 @@ class Worker:
         self.turns = turns = loop.turns if isinstance(loop, MeasuredLoop) else Turns()
         turns.paused = True
         raise_limit()
-        self.plugins: Plugins = load_plugins(settings, BUILT_IN)
-        on = {plugin.name for plugin in self.plugins.infos if plugin.enabled}
+        self.plugins = plugins = load_plugins(settings, BUILT_IN)
+        on = {plugin.name for plugin in plugins.infos if plugin.enabled}
         check_needs(settings, on)
         off = [name for name in OF_PLUGINS if name not in on]
         self.links = Links(
@@ -149,9 +150,9 @@ class Worker:
         )  # fmt: skip
         store, news = await read_all(place)
         self.shards = shards = OpenShards(
-            settings, place, store, news, off, self.plugins.topic_configs, self.plugins.group_configs, self.links,
-            on_stop,
+            settings, place, store, news, off, plugins.topic_configs, plugins.group_configs, self.links, on_stop,
         )  # fmt: skip
+        self.process_number, self.common_timers = place.me, [shards.common_timers]
         self.in_thread = partial(in_thread, shards.client_threads)
         await shards.open_first()
         self._audit_lines = AuditLines(shards.nodes, place.owns)
@@ -281,11 +282,10 @@ class Worker:
 
     def _answering_services(self) -> Services:
         """What requests are answered with that are about no shard."""
-        shards = self.shards
+        shards, front = self.shards, self.shards.front
         first = shards.nodes[shards.first]
         found = Services(first.services)
         found.add(ShownEntries())
-        front = shards.front
         found.add(OfferedTopics(front.catalog, front.administration, internal_topics(first.off), self.place.shards))
         if self.plugins.fetch_filters:
             found.add(leaving_out(self.plugins))

@@ -14,6 +14,7 @@ from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.core.storage.local import shard_storage
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.descriptors import HELD_BACK
+from halfmoon.server.instruments import clock_over
 from halfmoon.server.workers.place import ShardFiles
 from halfmoon.server.workers.plan import CATALOG, Plan
 from halfmoon.server.workers.routes import SocketRoutes
@@ -33,7 +34,7 @@ class WorkerPlace:
     def __init__(self, settings: Settings, plan: Plan) -> None:
         self._settings = settings
         self._plan = plan
-        self.clock = SystemClock()
+        self.clock = clock_over(SystemClock())
         self.me, self.shards, self.here = plan.worker, plan.shards, plan.workers
         self.layout = Layout.of_workers(plan.shards)
         self.folder = self.secrets = plan.path

@@ -57,6 +57,13 @@ class Deadlines(Generic[Action]):
             timer.deadline_ms = None
             self._live -= 1
 
+    def put_off(self, by_ms: int) -> None:
+        """Fire all timers that are set so much later."""
+        # An entry of the heap may come up too early; so it stays where it is.
+        for armed_ms, _, timer in self._heap:
+            if timer.armed_ms == armed_ms and timer.deadline_ms is not None:
+                timer.deadline_ms += by_ms
+
     def due(self, mono_ms: int) -> Iterator[Timer[Action]]:
         """Yield the timers whose time has come, unset; the caller may set and cancel timers in between."""
         heap = self._heap

@@ -173,6 +173,10 @@ class GroupService:
         self._journal.carry_out(effects)
         return left
 
+    def put_off(self, by_ms: int) -> None:
+        """The clock has leapt, which is nobody's silence: sessions and rebalances end so much later."""
+        self.coordinator.classic.rebalances.deadlines.put_off(by_ms)
+
     def expire(self, mono_ms: int) -> None:
         self._journal.carry_out(self.coordinator.expire(mono_ms))
 

@@ -197,6 +197,10 @@ class ShareMembers:
                 gone.append((member.group.name, member.id))
         return gone
 
+    def put_off(self, by_ms: int) -> None:
+        """The clock has leapt, which is nobody's silence."""
+        self._sessions.put_off(by_ms)
+
     def next_deadline(self) -> int | None:
         return self._sessions.next_deadline()
 

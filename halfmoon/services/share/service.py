@@ -194,6 +194,10 @@ class ShareService:
         found = (self._parts.locks.next_deadline(), self.members.next_deadline())
         return min((deadline_ms for deadline_ms in found if deadline_ms is not None), default=None)
 
+    def put_off(self, by_ms: int) -> None:
+        """The clock has leapt, which is nobody's silence; what is acquired is held no longer for that."""
+        self.members.put_off(by_ms)
+
     def expire(self, mono_ms: int) -> None:
         """Take back what was held for too long, and what those held who were silent for too long."""
         self.delivery.expire(mono_ms)

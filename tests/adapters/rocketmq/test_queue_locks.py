@@ -28,6 +28,14 @@ def test_a_lock_is_renewed_by_asking_and_ends_by_time() -> None:
     assert locks.lock("g", "b", [1], 50_000 + EXPIRE_MS) == [1]
 
 
+def test_all_locks_can_last_longer() -> None:
+    locks = QueueLocks(EXPIRE_MS)
+    locks.lock("g", "a", [1, 2], 0)
+    locks.put_off(3_600_000)
+    assert locks.holder("g", 1, 3_600_000 + EXPIRE_MS - 1) == "a"
+    assert locks.holder("g", 2, 3_600_000 + EXPIRE_MS) is None
+
+
 def test_only_who_holds_it_gives_it_up() -> None:
     locks = QueueLocks(EXPIRE_MS)
     locks.lock("g", "a", [1], 0)

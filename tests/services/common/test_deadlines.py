@@ -33,6 +33,24 @@ def test_a_timer_set_while_others_fire_can_still_fire_in_the_same_round() -> Non
     assert fired == ["first", "second"]
 
 
+def test_all_can_be_put_off() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    timers = {name: Timer(name) for name in ("moved", "cancelled", "later", "fired")}
+    deadlines.set(timers["fired"], 5)
+    assert [timer.action for timer in deadlines.due(5)] == ["fired"]
+    for name, deadline in (("moved", 20), ("cancelled", 15), ("later", 30)):
+        deadlines.set(timers[name], deadline)
+    deadlines.set(timers["moved"], 25)
+    deadlines.cancel(timers["cancelled"])
+    deadlines.put_off(100)
+    assert [timer.action for timer in deadlines.due(124)] == []
+    assert [timer.action for timer in deadlines.due(125)] == ["moved"]
+    deadlines.set(timers["later"], 126)
+    assert [timer.action for timer in deadlines.due(126)] == ["later"]
+    deadlines.put_off(100)
+    assert deadlines.next_deadline() is None
+
+
 def test_heartbeats_do_not_grow_the_heap() -> None:
     deadlines: Deadlines[int] = Deadlines()
     timers = [Timer(number) for number in range(10_000)]
