@@ -28,6 +28,7 @@ from halfmoon.services.audit.topic import AuditTopic
 from halfmoon.services.cleaner.service import Cleaner
 from halfmoon.services.common.keys import finds_keys
 from halfmoon.services.common.services import Services
+from halfmoon.services.delays.service import Delays
 from halfmoon.services.groups.building import build_coordination
 from halfmoon.services.groups.consumer.settings import GroupOverrides
 from halfmoon.services.groups.journal import GroupJournal
@@ -118,6 +119,8 @@ class Node:
         """How what it shares with other shards forgets it."""
         self.off = off = {*off, *settings.services.off()}
         """Names of the services and other features that are off."""
+        if "waiting" in off:
+            off.add("delays")  # nothing waits
         table = topic_configs(off, more_topic_configs)
         self.kernel = kernel = Kernel(
             fs, settings, clock, random_bytes, logger=logger, topic_configs=table, storage=storage, shard=shard
@@ -161,6 +164,7 @@ class Node:
             log, turn, catalog, appender, reader, kernel.administration, relays, clock, state.attempts, state.cancels,
             logger,
         )  # fmt: skip
+        self.delays = Delays(log, catalog, reader, self.waiting, clock)
         self.shares = self._share_groups()
         self.internal_topics = InternalTopics(
             state.internal_topics, state.groups, state.transactions, catalog, appender, relays, clock, logger
@@ -181,6 +185,7 @@ class Node:
             "transactions": (self.transactions,),
             **dict(common.services()),
             "keyindex": (self.messages,),
+            "delays": (self.delays,),
             "share": (self.shares,),
         }
         offered["internal_topics"] = (OfferedTopics(catalog, kernel.administration, internal_topics(off)),)
@@ -197,6 +202,7 @@ class Node:
             self.transactions.feature(),
             self.shares.feature(),
             self.waiting.feature(),
+            self.delays.feature(),
             self.key_index.feature(),
             self.cleaner.feature(),
             self.internal_topics.feature(),
