@@ -196,7 +196,7 @@ def test_a_shard_that_cannot_be_reached(two: TwoProcesses, topic: Topic, waiting
     answer = ask(two, List(next=Cursor(there[0])))
     assert answer.fault
     assert f"shard {there[0]} cannot be reached" in answer.message
-    mine = [each for each in ids if parse_id(each).shard in HERE]  # type: ignore[union-attr]
+    mine = [each for each in ids if parse_id(each).shard < there[0]]  # type: ignore[union-attr]
     answer = ask(two, Cancel(ids=tuple(ids)))
     assert answer.fault
     assert f"{len(mine)} messages are changed already" in answer.message
