@@ -25,9 +25,9 @@ from halfmoon.services.delays.questions import (
     Changed,
     Kind,
     Reschedule,
-    Scheduled,
+    ScheduledCount,
+    ScheduledMessage,
     Selection,
-    Waiting,
     parse_id,
 )
 
@@ -316,7 +316,7 @@ def _span_ms(span: re.Match[str]) -> int:
 # -- showing -----------------------------------------------------------------------------------------------------------
 
 
-def _row(message: Scheduled) -> dict[str, Any]:
+def _row(message: ScheduledMessage) -> dict[str, Any]:
     return {
         "due": times.format_time(message.due_ms),
         "topic": f"{message.topic}-{message.partition}",
@@ -328,7 +328,7 @@ def _row(message: Scheduled) -> dict[str, Any]:
     }
 
 
-def _as_json(message: Scheduled) -> dict[str, Any]:
+def _as_json(message: ScheduledMessage) -> dict[str, Any]:
     found = msgspec.structs.asdict(message)
     del found["key"]
     return {
@@ -339,7 +339,7 @@ def _as_json(message: Scheduled) -> dict[str, Any]:
     }
 
 
-def _counted(waiting: Waiting) -> dict[str, Any]:
+def _counted(waiting: ScheduledCount) -> dict[str, Any]:
     return {
         "kind": waiting.kind,
         "topic": waiting.topic,

@@ -26,8 +26,8 @@ from halfmoon.services.delays.questions import (
     Id,
     List,
     Listed,
-    Scheduled,
-    Waiting,
+    ScheduledCount,
+    ScheduledMessage,
     format_id,
     parse_id,
 )
@@ -54,7 +54,7 @@ class _Candidate(NamedTuple):
     """Of its first message."""
     frame: Frame
     target: Target
-    message: Scheduled | None
+    message: ScheduledMessage | None
     """Of a batch whose messages have times of their own, one; None: all messages of the frame."""
 
 
@@ -142,9 +142,9 @@ class Listing:
 
     def _messages(
         self, candidates: Sequence[_Candidate], most: int, after: Order, shows: _Shows
-    ) -> Slices[tuple[list[Scheduled], bool]]:
+    ) -> Slices[tuple[list[ScheduledMessage], bool]]:
         """The first messages, and whether those are all."""
-        found: list[Scheduled] = []
+        found: list[ScheduledMessage] = []
         size = 0
         for some in together(candidates, lambda candidate: candidate.frame):
             frames = [candidate.frame for candidate in some if candidate.message is None]
@@ -162,7 +162,7 @@ class Listing:
             yield None
         return found, True
 
-    def _of_frame(self, whole: Whole, target: Target, after: Order, shows: _Shows) -> Slices[list[Scheduled]]:
+    def _of_frame(self, whole: Whole, target: Target, after: Order, shows: _Shows) -> Slices[list[ScheduledMessage]]:
         found = []
         for nth, (offset, due_ms, record) in enumerate(whole.waiting(), 1):
             if _order(whole.frame, offset, due_ms) > after:
@@ -202,7 +202,7 @@ class Listing:
                             yield None
             yield None
         rows_of = [
-            Waiting(target.topic, target.kind, sum.count, sum.first_ms, sum.last_ms, target.group)
+            ScheduledCount(target.topic, target.kind, sum.count, sum.first_ms, sum.last_ms, target.group)
             for target, sum in counts.items()
             if sum.count
         ]
@@ -240,11 +240,11 @@ class _Shows:
 
     def message(
         self, frame: Frame, target: Target, offset: int, due_ms: int, record: Record, partition: int
-    ) -> Scheduled:
+    ) -> ScheduledMessage:
         """`partition`: that it goes to."""
         place = Id(self.shard, frame.partition.topic.name, frame.partition.index, offset)
         headers = dict(record.headers)
-        known = Scheduled(
+        known = ScheduledMessage(
             format_id(place, shards=self._shards), target.topic, partition, due_ms, target.kind,
             record.end - record.start, _number(headers.get(PRODUCED_MS), record.timestamp), target.group,
         )  # fmt: skip

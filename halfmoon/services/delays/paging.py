@@ -4,6 +4,7 @@ came of each; its own return value is the result. So threads, asyncio and the co
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
+from itertools import chain
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -20,9 +21,9 @@ from halfmoon.services.delays.questions import (
     List,
     Question,
     Reschedule,
-    Scheduled,
+    ScheduledCount,
+    ScheduledMessage,
     Selection,
-    Waiting,
     parse_id,
 )
 
@@ -42,7 +43,7 @@ class PartlyChangedError(Exception):
         self.changed = changed
 
 
-def order(message: Scheduled) -> tuple[int, Id]:
+def order(message: ScheduledMessage) -> tuple[int, Id]:
     """By which lists are sorted."""
     place = parse_id(message.id)
     if place is None:
@@ -50,9 +51,11 @@ def order(message: Scheduled) -> tuple[int, Id]:
     return message.due_ms, place
 
 
-def page(selection: Selection, most: int, after: Scheduled | None = None) -> Asking[tuple[list[Scheduled], bool]]:
+def page(
+    selection: Selection, most: int, after: ScheduledMessage | None = None
+) -> Asking[tuple[list[ScheduledMessage], bool]]:
     """Up to `most` messages, those that are due first, and whether there are more. `after`: behind this one."""
-    found: list[Scheduled] = []
+    found: list[ScheduledMessage] = []
     more = False
     while len(found) < most:
         some, more = yield from _some(selection, min(most - len(found), MOST), after)
@@ -63,8 +66,10 @@ def page(selection: Selection, most: int, after: Scheduled | None = None) -> Ask
     return found, more
 
 
-def _some(selection: Selection, most: int, after: Scheduled | None) -> Asking[tuple[list[Scheduled], bool]]:
-    found: list[Scheduled] = []
+def _some(
+    selection: Selection, most: int, after: ScheduledMessage | None
+) -> Asking[tuple[list[ScheduledMessage], bool]]:
+    found: list[ScheduledMessage] = []
     horizon: tuple[int, Id] | None = None
     """Behind it there are messages that no answer has told of."""
     next: Cursor | None = None
@@ -85,23 +90,30 @@ def _some(selection: Selection, most: int, after: Scheduled | None) -> Asking[tu
     return kept, horizon is not None or len(kept) < len(found)
 
 
-def count(selection: Selection) -> Asking[list[Waiting]]:
+def count(selection: Selection) -> Asking[list[ScheduledCount]]:
     """By kind and topic."""
-    found: dict[tuple[str, str], Waiting] = {}
+    found: list[tuple[ScheduledCount, ...]] = []
     next: Cursor | None = None
     while True:
         counted = (yield Count(selection, next)).counted
         if counted is None:
             raise UnexpectedAnswerError("no count")
-        for each in counted.topics:
-            known = found.get((each.kind, each.topic))
-            found[each.kind, each.topic] = each if known is None else _both(known, each)
+        found.append(counted.topics)
         if counted.next is None:
-            return [found[name] for name in sorted(found)]
+            return added(found)
         next = counted.next
 
 
-def _both(one: Waiting, other: Waiting) -> Waiting:
+def added(counts: Iterable[Iterable[ScheduledCount]]) -> list[ScheduledCount]:
+    """Those of the same topics together."""
+    found: dict[tuple[str, str], ScheduledCount] = {}
+    for each in chain.from_iterable(counts):
+        known = found.get((each.kind, each.topic))
+        found[each.kind, each.topic] = each if known is None else _both(known, each)
+    return [found[name] for name in sorted(found)]
+
+
+def _both(one: ScheduledCount, other: ScheduledCount) -> ScheduledCount:
     return replace(
         one,
         count=one.count + other.count,

@@ -117,7 +117,7 @@ class Reschedule(Struct, frozen=True, tag="reschedule", omit_defaults=True, forb
 Question = List | Count | Cancel | Reschedule
 
 
-class Scheduled(Struct, frozen=True, omit_defaults=True):
+class ScheduledMessage(Struct, frozen=True, omit_defaults=True):
     """A message that waits. Who asks may describe the topic that it goes to; without Read there, key and headers are
     left out."""
 
@@ -148,14 +148,14 @@ class Scheduled(Struct, frozen=True, omit_defaults=True):
 
 
 class Listed(Struct, frozen=True, omit_defaults=True):
-    messages: tuple[Scheduled, ...]
+    messages: tuple[ScheduledMessage, ...]
     """By due time."""
     more: bool = False
     """There are more in this stretch, due later."""
     next: Cursor | None = None
 
 
-class Waiting(Struct, frozen=True, omit_defaults=True):
+class ScheduledCount(Struct, frozen=True, omit_defaults=True):
     """How many messages wait for one topic."""
 
     topic: str
@@ -167,7 +167,7 @@ class Waiting(Struct, frozen=True, omit_defaults=True):
 
 
 class Counted(Struct, frozen=True, omit_defaults=True):
-    topics: tuple[Waiting, ...]
+    topics: tuple[ScheduledCount, ...]
     next: Cursor | None = None
 
 

@@ -16,9 +16,9 @@ from halfmoon.services.delays.questions import (
     Changed,
     Question,
     Reschedule,
-    Scheduled,
+    ScheduledMessage,
     Selection,
-    Waiting,
+    ScheduledCount,
 )
 from halfmoon.services.waiting.types import PutInterceptor
 from halfmoon.testing.faulty_files import FaultyFileSystem
@@ -98,10 +98,10 @@ class Asker:
     def run(self, asking: Asking[Result]) -> Result:
         return paging.run(asking, self.ask)
 
-    def first(self, most: int = 1_000, **selection: Any) -> list[Scheduled]:
+    def first(self, most: int = 1_000, **selection: Any) -> list[ScheduledMessage]:
         return self.run(paging.page(Selection(**selection), most))[0]
 
-    def counts(self, **selection: Any) -> list[Waiting]:
+    def counts(self, **selection: Any) -> list[ScheduledCount]:
         return self.run(paging.count(Selection(**selection)))
 
     def cancel(self, ids: Collection[str] = (), **selection: Any) -> Changed:
@@ -112,5 +112,5 @@ class Asker:
         return self.run(paging.change(Reschedule(selection=chosen, **time), list(ids)))
 
 
-def keys(messages: Collection[Scheduled]) -> list[bytes | None]:
+def keys(messages: Collection[ScheduledMessage]) -> list[bytes | None]:
     return [message.uniq_key for message in messages]

@@ -11,7 +11,7 @@ import pytest
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.plugins.store.delay.delays import LEVEL_TOPIC, TIMER_TOPIC
 from halfmoon.services.delays import changing, frames, listing
-from halfmoon.services.delays.questions import After, Cancel, Count, Cursor, List, Reschedule, Selection, Waiting
+from halfmoon.services.delays.questions import After, Cancel, Count, Cursor, List, Reschedule, Selection, ScheduledCount
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, relay
@@ -191,8 +191,8 @@ def test_counts(broker: BareNode, asker: Asker, clock: VirtualClock) -> None:
     nack(broker, "d", 5_000)
     now_ms = clock.now_ms
     assert asker.counts() == [
-        Waiting("t", "delay", 3, now_ms + 1_001, now_ms + 3_001),
-        Waiting("retry.g", "redelivery", 1, now_ms + 5_001, now_ms + 5_001, "g"),
+        ScheduledCount("t", "delay", 3, now_ms + 1_001, now_ms + 3_001),
+        ScheduledCount("retry.g", "redelivery", 1, now_ms + 5_001, now_ms + 5_001, "g"),
     ]
 
 
