@@ -120,7 +120,10 @@ def list_messages(
 @app.command()
 @option_groups
 def count(chosen: Chosen, *, brokers: Brokers, result: OutputOption = Output.TEXT) -> None:
-    """Count scheduled messages by topic, with the first and the last due time."""
+    """Count scheduled messages by topic.
+
+    With the first and the last due time.
+    """
     rows = [_counted(each) for each in ask_about_delays(brokers, paging.count(chosen.selection()))]
     if result is Output.TEXT and len(rows) > 1:
         total = sum(row["count"] for row in rows)

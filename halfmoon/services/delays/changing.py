@@ -31,9 +31,9 @@ AT_ONCE = 5_000
 """About so many messages are changed by one question."""
 STRETCH = 50_000
 """Rows that one question looks at."""
-COMPLETED = 500
+COMPLETED = 250
 """Messages that are completed between two pauses."""
-RECORDS = 100
+RECORDS = 20
 """Records that are appended again between two pauses."""
 EVERYTHING = Window(0, LAST_MS)
 

@@ -30,7 +30,7 @@ ROWS = 1_000
 """Rows that are looked at between two pauses: about half a millisecond."""
 STRETCH = 200_000
 """Rows that one question looks at."""
-HEADS = 256
+HEADS = 64
 """Heads of frames that are read together."""
 READ_BYTES = 4 << 20
 """Most of whole frames that are read together, unless one is larger."""
