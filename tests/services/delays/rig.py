@@ -16,9 +16,9 @@ from halfmoon.services.delays.questions import (
     Changed,
     Question,
     Reschedule,
+    ScheduledCount,
     ScheduledMessage,
     Selection,
-    ScheduledCount,
 )
 from halfmoon.services.waiting.types import PutInterceptor
 from halfmoon.testing.faulty_files import FaultyFileSystem

@@ -11,7 +11,7 @@ import pytest
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.plugins.store.delay.delays import LEVEL_TOPIC, TIMER_TOPIC
 from halfmoon.services.delays import changing, frames, listing
-from halfmoon.services.delays.questions import After, Cancel, Count, Cursor, List, Reschedule, Selection, ScheduledCount
+from halfmoon.services.delays.questions import After, Cancel, Count, Cursor, List, Reschedule, ScheduledCount, Selection
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, relay
