@@ -16,17 +16,13 @@ from halfmoon.core.catalog.topics import Topic
 from halfmoon.services.delays import changing, frames, listing, paging
 from halfmoon.services.delays.questions import Answer, Cancel, Cursor, List, Reschedule, Selection, parse_id
 from tests.core.relay_bench import send, values
-from tests.services.delays.rig import DELAYS, RETRIES
 
 KEY = 18506
 
 
 @pytest.fixture
 def two() -> TwoProcesses:
-    two = TwoProcesses()
-    for node in two.nodes.values():
-        node.waiting.use([RETRIES, DELAYS], [])
-    return two
+    return TwoProcesses()
 
 
 @pytest.fixture

@@ -9,14 +9,12 @@ from rocketmq_rig import Rig, RigClient
 
 from halfmoon.remoting.codes import Code
 from halfmoon.services.delays.questions import Answer, Cancel, List, Question, Reschedule, Selection
-from tests.services.delays.rig import DELAYS, RETRIES
 
 HOUR_S = 3_600
 
 
 def rig(**more: Any) -> Rig:
     made = Rig(**more)
-    made.broker.waiting.use([RETRIES, DELAYS], [])
     return made
 
 
