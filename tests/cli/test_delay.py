@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
 
 from halfmoon.schema.group_topics import retry_topic
@@ -127,6 +129,27 @@ def test_cancel_by_id(
     assert f"1 message no longer waited: {a['id']}" in again.err
     assert consumed(bootstrap_servers, topic, 2, 5) == [b"b"]
     assert broker_cli("delay", "cancel", b["id"]).code == 1
+
+
+def test_what_aiokafka_has_delayed(broker_cli: CommandLine, topic: str, bootstrap_servers: str) -> None:
+    async def send() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
+            for key, in_s in (b"a", 3_600), (b"b", 3_600), (b"c", 7_200):
+                headers = [("TIMER_DELAY_SEC", b"%d" % in_s)]
+                await producer.send_and_wait(topic, key, key=key, headers=headers)
+
+    async def received(count: int) -> list[bytes]:
+        async with AIOKafkaConsumer(
+            topic, bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest"
+        ) as consumer:  # fmt: skip
+            return [(await asyncio.wait_for(consumer.getone(), 30)).value for _ in range(count)]
+
+    asyncio.run(send())
+    found = {each["key"]: each["id"] for each in listed(broker_cli, "-t", topic)}
+    broker_cli.ok("delay", "cancel", found["a"])
+    assert broker_cli.ok("delay", "reschedule", "-t", topic, "--in", "0s", "--yes").out.startswith("2 messages")
+    assert sorted(asyncio.run(received(2))) == [b"b", b"c"]
+    assert listed(broker_cli, "-t", topic) == []
 
 
 def test_cancel_by_selection(

@@ -29,6 +29,10 @@ def decoded(body: bytes | memoryview) -> Question:
     return question
 
 
+def changes(question: Question) -> bool:
+    return isinstance(question, (Cancel, Reschedule))
+
+
 def check_named(question: Question, rights: Rights | None) -> None:
     """A topic or group that is named, and by no pattern, must be one that who asks may describe; what patterns find is
     left out where it may not be. Raises BrokerError."""
@@ -42,7 +46,7 @@ def check_named(question: Question, rights: Rights | None) -> None:
 
 
 class DelayRights:
-    """As of services/delays/service.Rights."""
+    """As of services/delays/ports.Rights."""
 
     def __init__(self, rights: Rights | None) -> None:
         """None: everything."""

@@ -10,20 +10,17 @@ it also meets what the broker has moved to a newer segment meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from halfmoon.core.catalog.catalog import Catalog
-from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clock import Clock
-from halfmoon.core.records.record_codec import Record
 from halfmoon.core.steps import Slices
 from halfmoon.core.storage.storage import WriteSide
 from halfmoon.errors import BrokerError, Fault
-from halfmoon.schema.provenance import Origin
 from halfmoon.services.delays.frames import Frame, Frames, Head, Whole, Window, frame_at, pending_in, together
+from halfmoon.services.delays.ports import Moved, WaitingMessages
 from halfmoon.services.delays.questions import MOST, Cancel, Changed, Cursor, Id, Reschedule, Selection, parse_id
 from halfmoon.services.delays.targets import LAST_MS, Allows, Targets, window
 
@@ -41,22 +38,6 @@ MOST_MS = 1 << 53
 
 Place = tuple[int, int, int]
 """Topic number, partition, offset."""
-Moved = tuple[int, int, Record]
-"""As of services/waiting/rescheduling.py."""
-
-
-class WaitingMessages(Protocol):
-    """What is used of the service of waiting messages."""
-
-    @property
-    def claimed_topics(self) -> Collection[str]: ...
-    @property
-    def decided_topics(self) -> Collection[str]: ...
-    @property
-    def is_gathering(self) -> bool: ...
-    def complete(self, places: Iterable[tuple[int, int, int]]) -> None: ...
-    def reschedule(self, source: Partition, origin: Origin, batch: memoryview, moved: Sequence[Moved]) -> int: ...
-    def most_ms(self, topic: str) -> int | None: ...
 
 
 class _Tally:

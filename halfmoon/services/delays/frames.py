@@ -9,8 +9,8 @@ What takes long is in slices (core/steps.py): rows may be a million.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -22,6 +22,7 @@ from halfmoon.core.records.batches import iter_records
 from halfmoon.core.records.record_codec import Record
 from halfmoon.core.steps import Slices
 from halfmoon.schema.provenance import ORIGIN_BYTES, Origin, UnknownProvenanceError, decode_origin
+from halfmoon.services.delays.ports import WaitingMessages
 from halfmoon.services.delays.questions import Cursor
 
 ItemT = TypeVar("ItemT")
@@ -36,15 +37,6 @@ READ_BYTES = 4 << 20
 """Most of whole frames that are read together, unless one is larger."""
 FRAMES = 64
 """Most frames that are."""
-
-
-class ClaimedTopics(Protocol):
-    """What is used of the service of waiting messages."""
-
-    @property
-    def claimed_topics(self) -> Collection[str]: ...
-    @property
-    def decided_topics(self) -> Collection[str]: ...
 
 
 class Window(Struct, frozen=True):
@@ -94,7 +86,7 @@ class Whole(NamedTuple):
 
 
 class Frames:
-    def __init__(self, catalog: Catalog, reader: PartitionReader, waiting: ClaimedTopics) -> None:
+    def __init__(self, catalog: Catalog, reader: PartitionReader, waiting: WaitingMessages) -> None:
         self._catalog = catalog
         self._reader = reader
         self._waiting = waiting

@@ -114,7 +114,7 @@ def test_a_log_that_cannot_be_read_is_told_as_such(asker: Asker, monkeypatch: py
     def fails(*_: Any) -> Any:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(asker.rig.broker.delays._listing._frames, "_read", fails)
+    monkeypatch.setattr(asker.rig.broker.delays.answering.frames, "_read", fails)
     told = asker.ask(List())
     assert told.fault == Fault.KAFKA_STORAGE_ERROR.name
     assert "Input/output error" in told.message
@@ -128,7 +128,7 @@ def test_what_fails_is_told_and_logged(
     def fails(*_: Any) -> Any:
         raise RuntimeError("x")
 
-    monkeypatch.setattr(asker.rig.broker.delays._listing._frames, "_read", fails)
+    monkeypatch.setattr(asker.rig.broker.delays.answering.frames, "_read", fails)
     assert asker.ask(List()).fault == Fault.UNKNOWN_SERVER_ERROR.name
     assert "scheduled_messages_failed" in caplog.text
 

@@ -10,21 +10,21 @@ from __future__ import annotations
 from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import Call, request
-from halfmoon.adapters.tcp import delays
 from halfmoon.remoting.codes import Code
-from halfmoon.services.delays.questions import Cancel, Reschedule
 from halfmoon.services.delays.service import Delays
 
 
 @request(18506, "HALFMOON_DELAYS")
 def handle(call: Call) -> None:
+    from halfmoon.adapters.tcp import delays  # some ms of each start, and few ask
+
     service = call.services.find(Delays)
     if service is None:
         raise Refused(Code.REQUEST_CODE_NOT_SUPPORTED, "services.delays is off")
     question = delays.decoded(call.command.body)
     rights = call.rights
     delays.check_named(question, rights)
-    if rights is not None and isinstance(question, (Cancel, Reschedule)):
+    if rights is not None and delays.changes(question):
         rights = call.recorded(rights)
 
     def answered(encoded: bytes) -> None:
