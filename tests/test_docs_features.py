@@ -46,7 +46,7 @@ def test_the_commands_about_what_waits(tmp_path: Path) -> None:
         "1 message would be cancelled (topic orders)",
         "1 message cancelled (topic orders)",
     ]
-    assert [line.split()[0] for line in lines[:-3] if not line.startswith("20")] == ["KIND", "delay", "DUE"]
+    assert [line.split()[0] for line in lines[:-3] if not line.startswith("20")] == ["1", "KIND", "delay", "DUE"]
 
 
 def run(commands: str, broker: halfmoon.testing.Broker, tmp_path: Path) -> str:
