@@ -114,7 +114,7 @@ def list_messages(
     else:
         output.table([_row(message) for message in found], ("due", "topic", "group", "key", "size", "origin", "id"))
     if more:
-        output.note(f"only the first {len(found)} are shown; there are more (--limit, --due-after)")
+        output.note(f"only the first {len(found)} are shown; there may be more (--limit, --due-after)")
 
 
 @app.command()

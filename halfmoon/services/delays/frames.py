@@ -9,6 +9,7 @@ What takes long is in slices (core/steps.py): rows may be a million.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -105,19 +106,18 @@ class Frames:
     ) -> tuple[list[Frame], int, Cursor | None]:
         """Of the next ROWS rows from `at` on, those that may have messages of the window, from before log position
         `upto`; how many rows that were; and where to go on, None at the end."""
-        for number, partition in enumerate(queues):
-            place = partition.topic.name, partition.index
-            if place < (at.topic, at.partition):
-                continue
-            offset = at.offset if place == (at.topic, at.partition) else 0
-            found, looked, end = _rows(partition, max(offset, partition.start_offset), window, upto)
-            if end is not None:
-                return found, looked, Cursor(at.shard, *place, end, at.upto)
-            if number + 1 == len(queues):
-                return found, looked, None
-            following = queues[number + 1]
-            return found, looked, Cursor(at.shard, following.topic.name, following.index, 0, at.upto)
-        return [], 0, None
+        begin = at.topic, at.partition
+        number = bisect_left(queues, begin, key=_name)
+        if number == len(queues):
+            return [], 0, None
+        partition = queues[number]
+        offset = at.offset if _name(partition) == begin else 0
+        found, looked, end = _rows(partition, max(offset, partition.start_offset), window, upto)
+        if end is not None:
+            return found, looked, Cursor(at.shard, *_name(partition), end, at.upto)
+        if number + 1 == len(queues):
+            return found, looked, None
+        return found, looked, Cursor(at.shard, *_name(queues[number + 1]), 0, at.upto)
 
     # -- from the log --------------------------------------------------------------------------------------------------
 
@@ -152,6 +152,11 @@ class Frames:
             return read.slices
         pieces: Sequence[memoryview | bytes] = yield read.cold
         return pieces
+
+
+def _name(partition: Partition) -> tuple[str, int]:
+    """By which queues are sorted."""
+    return partition.topic.name, partition.index
 
 
 def together(items: Sequence[ItemT], frame_of: Callable[[ItemT], Frame]) -> Iterator[list[ItemT]]:

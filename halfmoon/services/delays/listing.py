@@ -105,6 +105,7 @@ class Listing:
         shows = _Shows(0 if shard is None else shard.number, shard is not None, reads)
         after = _behind(question, shows.shard)
         wanted = window(question.selection, self._clock.wall_ms())
+        wanted = Window(max(wanted.from_ms, after[0]), wanted.to_ms)
         earliest = _Earliest(question.most)
         queues, rows = self._frames.queues(), 0
         at: Cursor | None = question.next or Cursor(shows.shard)

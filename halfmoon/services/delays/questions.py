@@ -151,7 +151,7 @@ class Listed(Struct, frozen=True, omit_defaults=True):
     messages: tuple[ScheduledMessage, ...]
     """By due time."""
     more: bool = False
-    """There are more in this stretch, due later."""
+    """There may be more in this stretch, due later: those are not looked at."""
     next: Cursor | None = None
 
 
