@@ -85,7 +85,7 @@ class Administrator(threading.Thread):
                             self._step(asker)
                     finally:
                         asker.close()
-                except OSError:
+                except (OSError, paging.PartlyChangedError):
                     time.sleep(0.02)
         except Exception as error:
             self.errors.append(repr(error))

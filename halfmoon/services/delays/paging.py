@@ -135,9 +135,10 @@ def change(question: Cancel | Reschedule, ids: Sequence[str] = ()) -> Asking[Cha
         try:
             answer = yield question
         except Exception as error:
-            if not answers:
+            changed = together(answers)
+            if not changed.count:
                 raise
-            raise PartlyChangedError(together(answers)) from error
+            raise PartlyChangedError(changed) from error
         if answer.changed is None:
             raise UnexpectedAnswerError("nothing is said to be changed")
         answers.append(answer.changed)
