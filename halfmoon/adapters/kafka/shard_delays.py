@@ -126,7 +126,9 @@ class _Asking:
 
         def answered(answer: object) -> None:
             if isinstance(answer, BrokerError):
-                told(_fault(BrokerError(answer.fault, f"shard {shard} cannot be reached now: ask again")))
+                away = answer.fault is Fault.NOT_LEADER_OR_FOLLOWER
+                said = "cannot be reached now: ask again" if away else f"has refused: {answer.message}"
+                told(_fault(BrokerError(answer.fault, f"shard {shard} {said}")))
                 return
             body = answer.body if isinstance(answer, DelaysFound) else answer
             self._ctx.peer.in_thread(lambda: _answer.decode(body), decoded)  # type: ignore[arg-type]
