@@ -372,6 +372,25 @@ def test_they_wait_for_who_gathers(broker: BareNode, asker: Asker, clock: Virtua
     assert broker.waiting.waiting() == 0
 
 
+def test_few_questions_are_answered_at_a_time(broker: BareNode, asker: Asker) -> None:
+    """Else many would make the turns of the loop long, in spite of their slices."""
+    put(broker, "t", later("a", HOUR_MS))
+    first, second, third = (broker.delays.ask(Cancel(selection=Selection()), asker.rights) for _ in range(3))
+    next(first)
+    next(second)
+    for _ in range(50):
+        assert next(third) is None
+    assert broker.waiting.waiting() == 1
+    first.close()  # as an error would
+    assert carry_out(third).changed is not None
+    assert broker.waiting.waiting() == 0
+    assert carry_out(second).changed is not None
+    for _ in range(5):
+        with pytest.raises(BrokerError):
+            asker.ask(List(most=0))
+    assert asker.first() == []
+
+
 # -- rights ------------------------------------------------------------------------------------------------------------
 
 
