@@ -35,7 +35,22 @@ def broker() -> Iterator[halfmoon.testing.Broker]:
 
 @pytest.mark.parametrize(("page", "last_line"), [("delays", "remind me"), ("views", "order 7"), ("ttl", "123456")])
 def test_the_commands(page: str, last_line: str, broker: halfmoon.testing.Broker, tmp_path: Path) -> None:
-    (commands,) = blocks(page, "run")
+    assert run(blocks(page, "run")[0].replace("orders", page), broker, tmp_path).splitlines()[-1] == last_line
+
+
+def test_the_commands_about_what_waits(tmp_path: Path) -> None:
+    with halfmoon.testing.Broker() as broker:
+        lines = run(blocks("delays", "run")[1], broker, tmp_path).splitlines()
+    assert lines[-3:] == [
+        "1 message rescheduled (topic orders)",
+        "1 message would be cancelled (topic orders)",
+        "1 message cancelled (topic orders)",
+    ]
+    assert [line.split()[0] for line in lines[:-3] if not line.startswith("20")] == ["1", "KIND", "delay", "DUE"]
+
+
+def run(commands: str, broker: halfmoon.testing.Broker, tmp_path: Path) -> str:
+    """What they print."""
     script = tmp_path / "halfmoon"
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m halfmoon "$@"\n')
     script.chmod(0o755)
@@ -45,9 +60,9 @@ def test_the_commands(page: str, last_line: str, broker: halfmoon.testing.Broker
         "PYTHONPATH": str(ROOT),
         "HALFMOON_BOOTSTRAP_SERVER": broker.bootstrap_servers,
     }
-    shell = ["/bin/sh", "-e", "-c", commands.replace("orders", page)]
+    shell = ["/bin/sh", "-e", "-c", commands]
     done = subprocess.run(shell, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == last_line
+    return done.stdout
 
 
 def test_the_programs(broker: halfmoon.testing.Broker) -> None:

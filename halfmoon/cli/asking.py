@@ -1,20 +1,27 @@
-"""Asking the broker what no API of Kafka's can say: our own APIs, HalfmoonMessages, HalfmoonUsers and
-HalfmoonSecurity (adapters/kafka/api/api_18502_messages.py, api_18503_users.py, api_18504_security.py)."""
+"""Asking the broker what no API of Kafka's can say: our own APIs, HalfmoonMessages, HalfmoonUsers, HalfmoonSecurity
+and HalfmoonDelays (adapters/kafka/api/api_18502_messages.py, api_18503_users.py, api_18504_security.py,
+api_18506_delays.py)."""
 
 from __future__ import annotations
 
+import time
 from typing import TypeVar
 
 import msgspec
 
 from halfmoon.cli.brokers import Brokers
-from halfmoon.cli.connect import connection
+from halfmoon.cli.connect import RETRY_FOR_S, RETRY_PAUSE_S, connection
 from halfmoon.cli.errors import CliError, describe_kafka_error
+from halfmoon.cli.kafka_connection import Connection
 from halfmoon.services import security
 from halfmoon.services.credentials import questions as users
+from halfmoon.services.delays import paging
+from halfmoon.services.delays import questions as delays
 from halfmoon.services.keyindex.questions import Answer, Find, Nacked, Show
 
-MESSAGES, USERS, SECURITY = 18502, 18503, 18504
+MESSAGES, USERS, SECURITY, DELAYS = 18502, 18503, 18504, 18506
+AWAY = frozenset(("NOT_LEADER_OR_FOLLOWER", "REQUEST_TIMED_OUT", "COORDINATOR_LOAD_IN_PROGRESS"))
+"""What a broker says of a shard that has just moved, or cannot be reached."""
 
 
 def ask(brokers: Brokers, question: Find | Show | Nacked) -> Answer:
@@ -35,7 +42,26 @@ def ask_about_security(brokers: Brokers, question: security.Question) -> securit
     return _accepted(answer)
 
 
-AnswerT = TypeVar("AnswerT", Answer, users.Answer, security.Answer)
+def ask_about_delays(brokers: Brokers, asking: paging.Asking[paging.Result]) -> paging.Result:
+    """The result, once all that it takes is answered, over one connection. A shard that is away is asked again for a
+    while. Raises CliError where the broker refuses, or knows no such question; PartlyChangedError."""
+    deadline = time.monotonic() + RETRY_FOR_S
+    with connection(brokers) as broker:
+
+        def answered(question: delays.Question) -> delays.Answer:
+            while True:
+                answer = msgspec.json.decode(_asked(broker, DELAYS, question), type=delays.Answer)
+                if answer.fault not in AWAY or time.monotonic() > deadline:
+                    return _accepted(answer)
+                time.sleep(RETRY_PAUSE_S)
+
+        try:
+            return paging.run(asking, answered)
+        except paging.UnexpectedAnswerError:
+            raise CliError("the broker sent an unexpected response") from None
+
+
+AnswerT = TypeVar("AnswerT", Answer, users.Answer, security.Answer, delays.Answer)
 
 
 def _accepted(answer: AnswerT) -> AnswerT:
@@ -47,11 +73,16 @@ def _accepted(answer: AnswerT) -> AnswerT:
 def _ask(brokers: Brokers, key: int, question: msgspec.Struct, *, local: bool = False) -> bytes:
     """Raises CliError, and kafka-python's errors where the broker does not let us in."""
     with connection(brokers, local=local) as broker:
-        try:
-            return broker.ask_own(key, msgspec.json.encode(question))
-        except Exception as error:
-            from kafka.errors import KafkaConnectionError
+        return _asked(broker, key, question)
 
-            if not isinstance(error, KafkaConnectionError):
-                raise
-            raise CliError(f"{describe_kafka_error(error)} Or it is not Halfmoon, or an older version") from None
+
+def _asked(broker: Connection, key: int, question: msgspec.Struct) -> bytes:
+    """Raises as `_ask`."""
+    try:
+        return broker.ask_own(key, msgspec.json.encode(question))
+    except Exception as error:
+        from kafka.errors import KafkaConnectionError
+
+        if not isinstance(error, KafkaConnectionError):
+            raise
+        raise CliError(f"{describe_kafka_error(error)} Or it is not Halfmoon, or an older version") from None

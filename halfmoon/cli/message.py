@@ -16,6 +16,7 @@ from halfmoon.cli.errors import CliError
 from halfmoon.cli.formats import as_json, as_text, in_short
 from halfmoon.cli.option_groups import option_groups
 from halfmoon.cli.options import Output, OutputOption, time_ms
+from halfmoon.services.delays.questions import parse_id
 from halfmoon.services.keyindex.questions import EVENTS, Event, Find, Found, Show
 
 CATCH_UP_S = 2.0
@@ -137,6 +138,9 @@ def show(
 
 
 def _place(topic: str | None, place: str) -> Show:
+    scheduled = parse_id(place) if topic is None and "@" in place else None
+    if scheduled is not None:  # as `halfmoon delay list` shows it where there are several shards
+        return Show(scheduled.topic, scheduled.partition, scheduled.offset, scheduled.shard)
     match = _PLACE.fullmatch(place)
     if topic is not None and place.isascii() and place.isdigit():
         return Show(topic, 0, int(place))

@@ -10,9 +10,11 @@ from __future__ import annotations
 from halfmoon.client import common
 from halfmoon.client.common import *  # noqa: F403
 from halfmoon.client.threads.consumers import LitePullConsumer, PullConsumer, PushConsumer
+from halfmoon.client.threads.delays import Delays
 from halfmoon.client.threads.producers import Producer, TransactionListener, TransactionProducer
 
 __all__ = [
+    "Delays",
     "LitePullConsumer",
     "Producer",
     "PullConsumer",

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from halfmoon.client.access import Access, Tls, access_of
 from halfmoon.client.engine.consumer_settings import ConsumerSettings
 from halfmoon.client.engine.consuming import ConsumerCounters
+from halfmoon.client.engine.delays import DelayQueries
 from halfmoon.client.engine.driver import Driver
 from halfmoon.client.engine.kernel import Kernel
 from halfmoon.client.engine.listening import Listener
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     import ssl
 
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
+ADMIN_GROUP = "admin_ext_group"
+"""Of who administers (MixAll.ADMIN_GROUP_NAME, DefaultMQAdminExt); no broker hears of it."""
 POLL_S = 5.0
 """How long a poll waits (pollTimeoutMillis)."""
 PULL_BATCH = 32
@@ -137,6 +140,20 @@ class ProducerParts(Client):
     def in_flight(self) -> int:
         """Sends that are neither acknowledged nor given up."""
         return self._producing.in_flight
+
+
+class DelaysParts(Client):
+    """Of a client that asks about scheduled messages."""
+
+    def __init__(
+        self, *, namesrv: Namesrv = None, instance_name: str | None = None, access_key: str | None = None,
+        secret_key: str | None = None, tls: Tls = None,
+    ) -> None:  # fmt: skip
+        super().__init__(ADMIN_GROUP, namesrv, instance_name, access_of(access_key, secret_key, tls))
+        self._queries = DelayQueries(self._making.instance)
+
+    async def _nothing(self) -> None:
+        """Nothing is asked of a broker to start, or to close."""
 
 
 class TransactionResult(Struct, frozen=True):

@@ -22,9 +22,11 @@ from halfmoon.client.errors import (
 from halfmoon.client.messages import Message, ReceivedMessage, SendResult, SendStatus
 from halfmoon.client.selectors import Selector, at_random, by_hash, by_machine_room
 from halfmoon.plugin import Queue
+from halfmoon.services.delays.questions import Changed, ScheduledCount, ScheduledMessage
 
 __all__ = [
     "BrokerRefusedError",
+    "Changed",
     "ClientError",
     "ConfigError",
     "ConnectionFailedError",
@@ -39,6 +41,8 @@ __all__ = [
     "ReceivedMessage",
     "RequestTimeoutError",
     "RouteError",
+    "ScheduledCount",
+    "ScheduledMessage",
     "Selector",
     "SendResult",
     "SendStatus",

@@ -349,5 +349,17 @@ class AskMessages(Question, frozen=True, tag="messages"):
     """Of the client: what he may not see is left out."""
 
 
+class AskDelays(Question, frozen=True, tag="delays"):
+    """A question of services/delays/questions.py, likewise."""
+
+    body: bytes
+    principal: str
+    host: str
+
+
+class DelaysFound(Answer, frozen=True, tag="delays-found"):
+    body: bytes
+
+
 class MessagesFound(Answer, frozen=True, tag="messages-found"):
     body: bytes

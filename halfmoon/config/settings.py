@@ -198,6 +198,7 @@ class ServiceSettings(Section, frozen=True, kw_only=True):
     acls: bool = True
     cleaner: bool = True
     configs: bool = True
+    delays: bool = True
     expiry: bool = True
     groups: bool = True
     keyindex: bool = True

@@ -30,6 +30,7 @@ from halfmoon.services.cleaner.service import Cleaner
 from halfmoon.services.common.keys import finds_keys
 from halfmoon.services.common.services import Services
 from halfmoon.services.configs.group_configs import GroupConfig
+from halfmoon.services.delays.service import Delays
 from halfmoon.services.expiry import checking
 from halfmoon.services.expiry.service import Expiry
 from halfmoon.services.groups.building import build_coordination
@@ -124,6 +125,8 @@ class Node:
         """How what it shares with other shards forgets it."""
         self.off = off = {*off, *settings.services.off()}
         """Names of the services and other features that are off."""
+        if "waiting" in off:
+            off.add("delays")  # nothing waits
         table = topic_configs(off, more_topic_configs)
         self.kernel = kernel = Kernel(
             fs, settings, clock, random_bytes, logger=logger, topic_configs=table, storage=storage, shard=shard
@@ -168,6 +171,7 @@ class Node:
             log, turn, catalog, appender, reader, kernel.administration, relays, clock, state.attempts, state.cancels,
             logger,
         )  # fmt: skip
+        self.delays = Delays(log, catalog, reader, self.waiting, clock)
         self.shares = self._share_groups()
         self.expiry = Expiry(catalog.by_name.get, clock)
         if "expiry" not in off:
@@ -193,6 +197,7 @@ class Node:
             **dict(common.services()),
             "expiry": (self.expiry,),
             "keyindex": (self.messages,),
+            "delays": (self.delays,),
             "share": (self.shares,),
         }
         offered["internal_topics"] = (OfferedTopics(catalog, kernel.administration, internal_topics(off)),)
@@ -210,6 +215,7 @@ class Node:
             self.shares.feature(),
             self.waiting.feature(),
             self.expiry.feature(),
+            self.delays.feature(),
             self.key_index.feature(),
             self.cleaner.feature(),
             self.internal_topics.feature(),

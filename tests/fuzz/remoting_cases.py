@@ -138,6 +138,8 @@ def corpus() -> list[Said]:
         Said(3008, {"subject": f"User:{USER}", "policyType": "", "resource": ""}),
         Said(3009, {"subject": f"User:{USER}"}),
         Said(3010, {"subjectFilter": "fuzz", "resourceFilter": "t"}),
+        Said(18506, {}, b'{"type": "list", "selection": {"topic": "fuzz*", "due_before_in_ms": 1000}, "most": 10}'),
+        Said(18506, {}, b'{"type": "reschedule", "ids": ["halfmoon.timers/0/1"], "in_ms": 1000}'),
     ]
 
 

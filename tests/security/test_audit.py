@@ -119,6 +119,9 @@ REFUSED: list[tuple[Callable[[User], Any], tuple[str, str, str | None]]] = [
     (lambda user: user.ask(3, 12, topics=None, allow_auto_topic_creation=False), None),
     (lambda user: user.ask(16, 4, states_filter=[]), None),
     (lambda user: user.ask_own(18502, {"type": "find", "topic": "orders", "key": "aw=="}), ("read", "topic", "orders")),
+    (lambda user: user.ask_own(18506, {"type": "count", "selection": {"topic": "orders"}}),
+     ("describe", "topic", "orders")),
+    (lambda user: user.ask_own(18506, {"type": "count"}), None),
     (lambda user: user.ask_own(18503, {"type": "list"}), ("describe", "cluster", "kafka-cluster")),
 ]  # type: ignore[list-item]  # fmt: skip
 

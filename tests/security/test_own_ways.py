@@ -272,6 +272,56 @@ def test_what_became_of_it_elsewhere_is_hidden(user: Make, root: User) -> None:
     assert [each["what"] for each in history(alice)] == told
 
 
+# What waits.
+
+
+def test_scheduled_messages_are_their_topics(user: Make, root: User) -> None:
+    for topic in ("orders", "secret"):
+        assert root.send(topic, [(b"later", {"TIMER_DELAY_SEC": b"3600", "UNIQ_KEY": topic.encode()})]) == 0
+    mallory = user("mallory", "describe topic orders")
+
+    def ask(who: User, **question: Any) -> Any:
+        return who.ask_own(18506, question)
+
+    def listed(who: User) -> list[Any]:
+        messages: list[Any] = ask(who, type="list")["listed"]["messages"]
+        return messages
+
+    assert {each["topic"] for each in listed(root)} == {"orders", "secret"}
+    (message,) = listed(mallory)
+    assert (message["topic"], message["hidden"], "key" in message, "uniq_key" in message) == (
+        "orders", True, False, False,
+    )  # fmt: skip
+    assert ask(mallory, type="list", selection={"topic": "secret"})["fault"] == "TOPIC_AUTHORIZATION_FAILED"
+    assert ask(mallory, type="list", selection={"topic": "secre?"})["listed"]["messages"] == []
+    changed = ask(mallory, type="cancel", selection={})["changed"]
+    assert (changed["count"], changed["refused"]) == (0, ["orders"])
+    (theirs,) = [each["id"] for each in listed(root) if each["topic"] == "secret"]
+    assert ask(mallory, type="cancel", ids=[theirs])["changed"] == {"count": 0, "missing": [theirs]}
+    mallory.allow("read topic orders", "alter topic orders")
+    assert listed(mallory)[0]["uniq_key"] == "b3JkZXJz"
+    assert ask(mallory, type="cancel", selection={})["changed"]["refused"] == ["orders"]
+    assert ask(mallory, type="reschedule", ids=[message["id"]], in_ms=7_200_000)["changed"]["count"] == 1
+    mallory.allow("delete topic orders")
+    assert ask(mallory, type="cancel", selection={})["changed"]["count"] == 1
+    assert [each["topic"] for each in listed(root)] == ["secret"]
+
+
+def test_redeliveries_are_their_groups(user: Make, root: User) -> None:
+    root.produce("orders", b"o")
+    assert root.described("retry.g") == 0
+    assert root.produce("retry.g", b"o", headers={"RETRY_OF": b"orders/0/0", "TIMER_DELAY_SEC": b"3600"}) == 0
+    mallory = user("mallory", "all topic *")
+    assert mallory.ask_own(18506, {"type": "list"})["listed"]["messages"] == []
+    alice = user("alice", "describe group g")
+    (message,) = alice.ask_own(18506, {"type": "list", "selection": {"group": "g"}})["listed"]["messages"]
+    assert (message["topic"], message["hidden"]) == ("retry.g", True)
+    question = {"type": "cancel", "selection": {"group": "g"}}
+    assert alice.ask_own(18506, question)["changed"]["refused"] == ["retry.g"]
+    alice.allow("delete group g")
+    assert alice.ask_own(18506, question)["changed"] == {"count": 1, "topics": ["retry.g"]}
+
+
 def test_users_are_the_clusters(user: Make, root: User) -> None:
     mallory = user("mallory", "all topic *", "all group *")
     changes: list[dict[str, Any]] = [

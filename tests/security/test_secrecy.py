@@ -123,7 +123,19 @@ def test_messages_of_topics(asking: tuple[User, User], question: dict[str, Any])
     assert told_of(root, THERE) != told_of(root, ABSENT), "there is nothing to be told"
 
 
-@pytest.mark.parametrize("key", [18502, 18503, 18504])
+@pytest.mark.parametrize("question", [{"type": "list"}, {"type": "count"}, {"type": "cancel"}], ids=str)
+def test_scheduled_messages_of_topics(asking: tuple[User, User], question: dict[str, Any]) -> None:
+    alice, root = asking
+
+    def told_of(user: User, name: str) -> str:
+        return repr(user.ask_own(18506, {**question, "selection": {"topic": name}})).replace(name, "NAME")
+
+    assert root.send(THERE, [(b"later", {"TIMER_DELAY_SEC": b"3600"})]) == 0
+    assert told_of(alice, THERE) == told_of(alice, ABSENT)
+    assert told_of(root, THERE) != told_of(root, ABSENT), "there is nothing to be told"
+
+
+@pytest.mark.parametrize("key", [18502, 18503, 18504, 18506])
 @pytest.mark.parametrize(
     "body", [b'{"x":' + b"[" * 100_000, b'{"x":' * 50_000, b'{"type":"find","x":' + b"[" * 100_000]
 )

@@ -56,6 +56,7 @@ APIS = {
         "DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs", "ListConfigResources",
         "GetTelemetrySubscriptions", "PushTelemetry",
     },
+    "delays": {"HalfmoonDelays"},
     "expiry": set(),
     "groups": {
         "OffsetCommit", "OffsetFetch", "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup", "DescribeGroups",
@@ -78,6 +79,7 @@ APIS = {
 """By service, what is not there without it."""
 METRICS = {
     "cleaner": "halfmoon_cleaner_",
+    "delays": "halfmoon_rescheduled_",
     "expiry": "halfmoon_expired",
     "groups": ("halfmoon_group", "kafka_consumergroup"),
     "keyindex": "halfmoon_key_index_",
@@ -89,6 +91,7 @@ METRICS = {
 }  # fmt: skip
 CONFIGS = {
     "cleaner": {"log.cleaner.enable", "log.cleaner.min.cleanable.ratio", "min.cleanable.dirty.ratio"},
+    "delays": set(),
     "expiry": {"halfmoon.ttl.ms", "halfmoon.ttl.action"},
     "groups": {"group.max.size", "offsets.retention.minutes", "group.consumer.session.timeout.ms"},
     "keyindex": {"halfmoon.key.index"},
@@ -101,7 +104,9 @@ CONFIGS = {
 
 
 def closure(service: str) -> set[str]:
-    """The service, and the others that must be off with it."""
+    """The service, and the others that must be off with it, or are."""
+    if service == "waiting":
+        return {service, "delays"}  # where nothing waits, nobody has to switch off who tells of it
     return {service} | {
         who.removeprefix("services.")
         for who, needs in NEEDS.items()

@@ -74,6 +74,9 @@ class Asking:
 
     def show(self, question: Show) -> None:
         topic = self._ctx.core.catalog.topic(question.topic)
+        if question.shard is not None and 0 <= question.shard < self._shards.count:
+            self._show(question, [question.shard])
+            return
         if topic is None:
             self._show(question, list(range(self._shards.count)))
             return

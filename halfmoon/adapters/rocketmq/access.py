@@ -203,6 +203,7 @@ NEEDS: Mapping[int, Needs | None] = {
     3008: _cluster("alter"),
     3009: _cluster("describe"),
     3010: _cluster("describe"),
+    18506: IN_ITS_HANDLER,
 }
 
 

@@ -168,6 +168,13 @@ class Call:
             return Recorded(rights, self._allowed)
         return rights
 
+    def recorded(self, rights: Rights) -> Rights:
+        """The same, of which audit is told what they allow: for a request of a kind that usually changes nothing."""
+        audit = self.node.audit
+        if audit is None or not audit.records_changes or isinstance(rights, Recorded):
+            return rights
+        return Recorded(rights, self._allowed)
+
     def _refused(self, uses: tuple[Use, ...]) -> None:
         audit, connection = self.node.audit, self.connection
         assert audit is not None

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from halfmoon.client import common
 from halfmoon.client.aio.consumers import LitePullConsumer, PullConsumer, PushConsumer
+from halfmoon.client.aio.delays import Delays
 from halfmoon.client.aio.producers import Producer, TransactionListener, TransactionProducer
 from halfmoon.client.common import *  # noqa: F403
 
 __all__ = [
+    "Delays",
     "LitePullConsumer",
     "Producer",
     "PullConsumer",

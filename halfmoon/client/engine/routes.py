@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +18,9 @@ from halfmoon.client.engine.network import Network
 from halfmoon.client.errors import BrokerRefusedError, ClientError, RouteError, TopicUnknownError
 from halfmoon.plugin import Queue
 from halfmoon.remoting.codes import Code, RequestCode
+from halfmoon.remoting.command import Command
+
+T = TypeVar("T")
 
 REFRESH_MS = 30_000
 TIMEOUT_MS = 3_000
@@ -47,6 +51,10 @@ class QueueData(Struct):
 class RouteData(Struct):
     brokerDatas: list[BrokerData] = []  # noqa: N815
     queueDatas: list[QueueData] = []  # noqa: N815
+
+
+class ClusterInfo(Struct):
+    brokerAddrTable: dict[str, BrokerData] = {}  # noqa: N815
 
 
 class Route(Struct, frozen=True):
@@ -84,6 +92,18 @@ def decode_route(topic: str, body: bytes) -> Route:
     return Route(tuple(readable), tuple(writable), brokers)
 
 
+def decode_brokers(body: bytes) -> Mapping[str, Mapping[int, str]]:
+    """Broker's name → node's id → address (ClusterInfo). Raises RouteError."""
+    try:
+        data = msgspec.json.decode(_BARE_NUMBER.sub(rb'\1"\2":', body), type=ClusterInfo)
+        return {
+            name: {int(node): address for node, address in each.brokerAddrs.items()}
+            for name, each in data.brokerAddrTable.items()
+        }
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise RouteError(f"an unreadable list of brokers: {error}") from None
+
+
 class NameServers:
     """One of several, until it fails."""
 
@@ -95,9 +115,22 @@ class NameServers:
 
     async def route(self, topic: str) -> Route:
         """Raises RouteError: no name server knows the topic, or none answers."""
+
+        def told(answer: Command) -> Route | None:
+            if answer.code == Code.TOPIC_NOT_EXIST:
+                raise TopicUnknownError(f"no name server knows topic '{topic}'")
+            return decode_route(topic, bytes(answer.body)) if answer.code == Code.SUCCESS else None
+
+        return await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, f"topic '{topic}'", told)
+
+    async def ask(
+        self, code: int, fields: Mapping[str, str], what: str, told: Callable[[Command], T | None]
+    ) -> T:  # fmt: skip
+        """What `told` makes of the first answer of which it makes something. Raises RouteError, which says `what` was
+        asked about: no name server answers."""
         errors: list[str] = []
         try:
-            return await self._ask_all(topic, errors)
+            return await self._ask_all(code, fields, what, told, errors)
         except TopicUnknownError:
             raise
         except RouteError:
@@ -106,29 +139,28 @@ class NameServers:
             if not wait_ms:
                 raise
         await self._kernel.sleep_ms(wait_ms)
-        return await self._ask_all(topic, errors)
+        return await self._ask_all(code, fields, what, told, errors)
 
-    async def _ask_all(self, topic: str, errors: list[str]) -> Route:
+    async def _ask_all(
+        self, code: int, fields: Mapping[str, str], what: str, told: Callable[[Command], T | None], errors: list[str]
+    ) -> T:  # fmt: skip
         first = self._at
         for step in range(len(self._addresses)):
             at = (first + step) % len(self._addresses)
             address = self._addresses[at]
             asked_ms = self._kernel.now_ms
             try:
-                answer = await self._network.request(
-                    address, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, timeout_ms=TIMEOUT_MS
-                )
+                answer = await self._network.request(address, code, fields, timeout_ms=TIMEOUT_MS)
             except ClientError as error:
                 errors.append(str(error))
                 self._network.give_up_if_silent(address, asked_ms)
                 continue
             self._at = at
-            if answer.code == Code.SUCCESS:
-                return decode_route(topic, bytes(answer.body))
-            if answer.code == Code.TOPIC_NOT_EXIST:
-                raise TopicUnknownError(f"no name server knows topic '{topic}'")
+            found = told(answer)
+            if found is not None:
+                return found
             errors.append(str(BrokerRefusedError(answer.code, answer.remark, address)))
-        raise RouteError(f"topic '{topic}': no name server answers: {'; '.join(errors)}")
+        raise RouteError(f"{what}: no name server answers: {'; '.join(errors)}")
 
 
 class Routes:
@@ -145,6 +177,14 @@ class Routes:
         self._refreshing: Pending[None] | None = None
         self.on_changed: Callable[[str, Route], None] = lambda topic, route: None
         """A topic's queues, or where they are, are others than before."""
+
+    async def all_brokers(self) -> Mapping[str, Mapping[int, str]]:
+        """Broker's name → node's id → address, of all that a name server knows. Raises RouteError."""
+
+        def told(answer: Command) -> Mapping[str, Mapping[int, str]] | None:
+            return decode_brokers(bytes(answer.body)) if answer.code == Code.SUCCESS else None
+
+        return await self._servers.ask(RequestCode.GET_BROKER_CLUSTER_INFO, {}, "brokers", told)
 
     def known(self, topic: str) -> Route | None:
         return self._routes.get(topic)

@@ -231,7 +231,7 @@ class Worker:
         self._shares.add(node)
         self._inboxes[number] = Inbox(
             confirmed(self.place.confirm, share_answers(node)), transactions.answers(node), entries_answers(node),
-            message_answers(node, self._rights, self.in_thread), deletion_answers(node, self.news.catch_up),
+            message_answers(node, self._rights, self.in_thread, soon), deletion_answers(node, self.news.catch_up),
             hearing_answers(node, self.in_thread, soon),
         )  # fmt: skip
 

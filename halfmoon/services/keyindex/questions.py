@@ -111,12 +111,14 @@ class Find(Struct, frozen=True, tag="find", forbid_unknown_fields=True):
     ended: bool = False
 
 
-class Show(Struct, frozen=True, tag="show", forbid_unknown_fields=True):
+class Show(Struct, frozen=True, tag="show", forbid_unknown_fields=True, omit_defaults=True):
     """A question: as `Messages.show`."""
 
     topic: str
     partition: int
     offset: int
+    shard: int | None = None
+    """Of a topic that each shard has for itself: whose."""
 
 
 class Nacked(Struct, frozen=True, tag="nacked", forbid_unknown_fields=True):

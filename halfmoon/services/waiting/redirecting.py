@@ -268,10 +268,10 @@ class Redirecting:
 
     def _target(self, each: Redirected) -> Partition:
         if each.due_ms:
-            return self._waiting_partition(each.topic, each.partition)
+            return self.waiting_partition(each.topic, each.partition)
         return self._administration.first_partition(each.topic, dict(each.configs))
 
-    def _waiting_partition(self, name: str, index: int) -> Partition:
+    def waiting_partition(self, name: str, index: int) -> Partition:
         """A partition of an internal topic in which messages wait; topic and partition are made if need be. Raises
         BrokerError."""
         if name not in self._queues.claimed:

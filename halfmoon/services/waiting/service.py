@@ -28,6 +28,7 @@ from halfmoon.services.waiting.messages import WaitingMessages
 from halfmoon.services.waiting.queues import WaitingQueues
 from halfmoon.services.waiting.reclaim import SegmentReclaim
 from halfmoon.services.waiting.redirecting import Redirecting
+from halfmoon.services.waiting.rescheduling import Moved, Rescheduling, rules_of
 
 if TYPE_CHECKING:
     from halfmoon.core.append import Appender
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from halfmoon.core.storage.storage import WriteSide
     from halfmoon.core.topic_administration import TopicAdministration
     from halfmoon.core.turn import Turn
+    from halfmoon.schema.provenance import Origin
     from halfmoon.services.common.group_events import GroupEvents
     from halfmoon.services.waiting.state import AttemptsState
     from halfmoon.services.waiting.types import PutInterceptor, Relay
@@ -84,6 +86,7 @@ class WaitingService:
         self._redirecting = Redirecting(
             log, turn, appender, administration, catalog, queues, self._delivering, self.cancels
         )
+        self._rescheduling = Rescheduling(catalog, appender, self.cancels, self._redirecting.waiting_partition)
         self.use((), ())
         appender.began_waiting = queues.waits_in
 
@@ -96,6 +99,7 @@ class WaitingService:
         self._deciding.relays = self.cancels.relays = {relay.source: relay for relay in relays}
         self._queues.claimed = self._interception.scheduled_topics | self._deciding.relays.keys()
         self._queues.by_wall = frozenset(queue for each in interceptors for queue in each.clock_queues)
+        self._rescheduling.rules = rules_of(interceptors)
 
     def ends_by(self, lifetimes: Lifetimes) -> None:
         """Messages expire: those that have are not delivered."""
@@ -169,6 +173,21 @@ class WaitingService:
     def cancelled(self) -> int:
         """Messages that were not delivered because they are cancelled."""
         return self.cancels.completed
+
+    # -- other times ---------------------------------------------------------------------------------------------------
+
+    def reschedule(self, source: Partition, origin: Origin, batch: memoryview, moved: Sequence[Moved]) -> int:
+        """As of Rescheduling.append. Not while `is_gathering`."""
+        return self._rescheduling.append(source, origin, batch, moved)
+
+    def most_ms(self, topic: str) -> int | None:
+        """How far ahead messages that wait in this internal topic may be due; None: as far as anybody likes."""
+        return self._rescheduling.most_ms(topic)
+
+    @property
+    def rescheduled(self) -> int:
+        """Messages that were given another time."""
+        return self._rescheduling.rescheduled
 
     # -- counters ------------------------------------------------------------------------------------------------------
 

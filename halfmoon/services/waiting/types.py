@@ -135,6 +135,8 @@ class PutInterceptor(Struct, frozen=True):
     heard_by_all: bool = False
     """Where several processes share the topics, a batch to a topic that is called as one of `topic_prefixes` is shown
     to the plugin in every shard, whichever partition it was sent to; and again where its client sends it again."""
+    max_delay_ms: int | None = None
+    """An administrator may not reschedule its messages further ahead than that; None: as far as he likes."""
 
     def __post_init__(self) -> None:
         if self.waiting_topics:

@@ -99,7 +99,7 @@ class TwoProcesses:
         for number, node in self.nodes.items():
             self.questions.answers[number] = {
                 **share_answers(node),
-                **message_answers(node, lambda *asker: self.rights(*asker), at_once),
+                **message_answers(node, lambda *asker: self.rights(*asker), at_once, lambda work: work()),
                 **entries_answers(node),
                 **deletion_answers(node, lambda told: told(None)),
                 **hearing_answers(node, at_once, lambda work: work()),

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from halfmoon.client import Delays
+from halfmoon.testing import Broker
 from tests.clients.rocketmq.java import Clients, body, until
 
 pytestmark = pytest.mark.spark
@@ -54,6 +56,27 @@ def test_delays_of_any_time(clients: Clients, producer: Any) -> None:
     far.setDelayTimeSec(4 * 24 * 3600)  # RocketMQ's timerMaxDelaySec is three days.
     with pytest.raises(Exception, match="delay"):
         producer.send(far)
+
+
+def test_what_waits_is_cancelled_and_rescheduled(
+    clients: Clients, producer: Any, rocketmq_broker: Broker
+) -> None:  # fmt: skip
+    """What Java's producer has delayed, by its message ids, and by none."""
+    topic = clients.topic(2)
+    got = clients.consume(topic)
+    sent: dict[str, str] = {}
+    for text in ("a", "b", "c"):
+        message = clients.message(topic, "D", text)
+        message.setDelayTimeSec(3_600)
+        sent[producer.send(message).getMsgId()] = text
+    with Delays(namesrv=rocketmq_broker.namesrv) as delays:
+        until(lambda: len(delays.find(topic=topic)) == 3)
+        found = {sent[(each.uniq_key or b"").decode()]: each.id for each in delays.find(topic=topic)}
+        assert delays.cancel([found["b"]]).count == 1
+        assert delays.reschedule(topic=topic, in_seconds=0.2).count == 2
+        got.exactly(2)
+        assert sorted(got.bodies()) == ["a", "c"]
+        assert delays.count(topic=topic) == []
 
 
 def test_transactions(clients: Clients) -> None:

@@ -16,6 +16,7 @@ from halfmoon.services.acls.service import AccessRules
 from halfmoon.services.configs.client_metrics import ClientMetrics
 from halfmoon.services.configs.dynamic import DynamicConfigs
 from halfmoon.services.credentials.users import Users
+from halfmoon.services.delays.service import Delays
 from halfmoon.services.groups.names import GroupNames
 from halfmoon.services.groups.service import GroupService
 from halfmoon.services.keyindex.messages import Messages
@@ -130,5 +131,6 @@ APIS: Final = {
         _api(18502, "HalfmoonMessages", 0, 0, raw=True, own=True, any_of=(Messages, NackedMessages)),
         _api(18503, "HalfmoonUsers", 0, 0, raw=True, own=True, services=(Users,)),
         _api(18504, "HalfmoonSecurity", 0, 0, raw=True, own=True, services=(SecurityAnswers,)),
+        _api(18506, "HalfmoonDelays", 0, 0, raw=True, own=True, services=(Delays,)),
     )
 }

@@ -72,7 +72,7 @@ def halfmoon_commitlog(ctx: PluginContext) -> list[PutInterceptor]:
     return [
         PutInterceptor(
             "delay", (*NAMES, CANCEL), delays.before_put, scheduled_topics=(LEVEL_TOPIC, TIMER_TOPIC),
-            in_slices=delays.in_slices, clock_queues=((TIMER_TOPIC, AT_TIMES),),
+            in_slices=delays.in_slices, clock_queues=((TIMER_TOPIC, AT_TIMES),), max_delay_ms=settings.max_delay_ms,
         )
     ]  # fmt: skip
 
