@@ -1,5 +1,5 @@
-"""Asking the broker what no API of Kafka's can say: our own APIs, HalfmoonMessages, HalfmoonUsers and
-HalfmoonSecurity (adapters/kafka/api/api_18502_messages.py, api_18503_users.py, api_18504_security.py)."""
+"""Asking the broker what no API of Kafka's can say: our own APIs, HalfmoonMessages, HalfmoonUsers, HalfmoonSecurity and
+HalfmoonSchedules (adapters/kafka/api/api_18502_messages.py, api_18503_users.py, …)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import msgspec
 from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.connect import connection
 from halfmoon.cli.errors import CliError, describe_kafka_error
+from halfmoon.hooks import schedules
 from halfmoon.services import security
 from halfmoon.services.credentials import questions as users
 from halfmoon.services.keyindex.questions import Answer, Find, Nacked, Show
 
-MESSAGES, USERS, SECURITY = 18502, 18503, 18504
+MESSAGES, USERS, SECURITY, SCHEDULES = 18502, 18503, 18504, 18508
 
 
 def ask(brokers: Brokers, question: Find | Show | Nacked) -> Answer:
@@ -35,7 +36,13 @@ def ask_about_security(brokers: Brokers, question: security.Question) -> securit
     return _accepted(answer)
 
 
-AnswerT = TypeVar("AnswerT", Answer, users.Answer, security.Answer)
+def ask_about_schedules(brokers: Brokers, question: schedules.Question) -> schedules.Answer:
+    """Raises CliError where the broker refuses, or knows no such question."""
+    answer = msgspec.json.decode(_ask(brokers, SCHEDULES, question), type=schedules.Answer)
+    return _accepted(answer)
+
+
+AnswerT = TypeVar("AnswerT", Answer, users.Answer, security.Answer, schedules.Answer)
 
 
 def _accepted(answer: AnswerT) -> AnswerT:

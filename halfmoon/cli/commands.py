@@ -33,6 +33,7 @@ GROUPS = {
     "group": "List, describe, reset and delete consumer groups.",
     "dlq": "List, show and replay dead letters.",
     "message": "Find messages, and show their history.",
+    "schedule": "Send messages on a schedule (cron).",
     "user": "Create, list, change and delete users.",
     "acl": "Add, remove and list access rules; check what they allow.",
     "token": "Create, list, renew and end delegation tokens.",
@@ -44,7 +45,12 @@ GROUPS = {
     "pipeline": "Jobs on Spark: archive topics, replay them, make reports.",
 }
 """Commands that have commands: the `app` of the module of that name; and what a list says of them."""
-FEATURES = {"view": ("plugins", "view"), "group": ("services", "groups"), "message": ("services", "keyindex")}
+FEATURES = {
+    "view": ("plugins", "view"),
+    "schedule": ("plugins", "schedule"),
+    "group": ("services", "groups"),
+    "message": ("services", "keyindex"),
+}
 """What these are commands of. Where the broker.yaml here says that it is off they are not listed. They run all the
 same: the broker they ask may be another."""
 

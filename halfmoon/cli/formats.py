@@ -104,9 +104,9 @@ def as_json(record: ReadRecord) -> dict[str, Any]:
         "offset": record.offset,
         "timestamp": record.timestamp,
         "timestamp_type": "LogAppendTime" if record.timestamp_type == 1 else "CreateTime",
-        **_text_or_base64("key", record.key),
-        **_text_or_base64("value", record.value),
-        "headers": [{"name": name, **_text_or_base64("value", value)} for name, value in record.headers],
+        **text_or_base64("key", record.key),
+        **text_or_base64("value", record.value),
+        "headers": [{"name": name, **text_or_base64("value", value)} for name, value in record.headers],
     }
 
 
@@ -121,7 +121,8 @@ def in_short(content: bytes | None) -> str | None:
     return text if text is None or len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
 
 
-def _text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
+def text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
+    """As text under this name; bytes that are no UTF-8 stand in `…_base64` instead."""
     if data is None:
         return {name: None}
     try:

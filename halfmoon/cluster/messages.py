@@ -351,3 +351,18 @@ class AskMessages(Question, frozen=True, tag="messages"):
 
 class MessagesFound(Answer, frozen=True, tag="messages-found"):
     body: bytes
+
+
+class AskSchedules(Question, frozen=True, tag="schedules"):
+    """A question of hooks/schedules.py, as JSON, of a client that may ask it."""
+
+    body: bytes
+    principal: str
+    host: str
+    """Of the client."""
+
+
+class SchedulesFound(Answer, frozen=True, tag="schedules-found"):
+    """As of hooks/schedules.py, as JSON."""
+
+    body: bytes

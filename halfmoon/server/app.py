@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from halfmoon.adapters.kafka.identity import Local
 from halfmoon.adapters.kafka.registry import Api, Context
 from halfmoon.adapters.kafka.server import Server
-from halfmoon.adapters.tcp.access import Access
+from halfmoon.adapters.tcp.access import Access, Rights
 from halfmoon.adapters.tcp.tls import Tls
 from halfmoon.adapters.tcp.turns import Turns
 from halfmoon.auth.principals import LOCAL_ADMIN
@@ -197,6 +197,7 @@ class App:
             node.common, kernel.catalog, kernel.clock, node.groups.rights_changed, settings, self.plugins,
             self.plugin_host,
         )  # fmt: skip
+        self.plugin_host.rights = self._rights
         node.services.add(authorizing.answers(self.access, self.tls_files))
         if takes_tokens(settings.listeners):
             self._take_tokens(loop)
@@ -206,6 +207,10 @@ class App:
             kernel, node.services, settings, loop, access=self.access, verifier=self.access_tokens,
             more_apis=more_apis, turns=turns,
         )  # fmt: skip
+
+    def _rights(self, principal: str, host: str) -> Rights | None:
+        """What a client may do; None: everything."""
+        return None if self.access is None else self.access.rights(principal, host)
 
     def _take_tokens(self, loop: asyncio.AbstractEventLoop) -> None:
         """Raises StartError."""

@@ -20,6 +20,7 @@ CHANGES = frozenset(
         19, 20, 21, 27, 30, 31, 33, 34, 37, 42, 43, 44, 45, 47, 49, 51, 57, 91, 92,
         18503,  # users
         18504,  # reload_tls
+        18508,  # schedules
     )
 )  # fmt: skip
 """APIs that change what is kept of topics, records, groups, users, rules and configurations. Delegation tokens' (38 to

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
+from halfmoon.adapters.kafka.api import api_18508_schedules as schedules
 from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.kafka.shard_messages import ask_here
 from halfmoon.adapters.tcp.steps import InThread
-from halfmoon.cluster.messages import AskMessages, MessagesFound
+from halfmoon.cluster.messages import AskMessages, AskSchedules, MessagesFound, SchedulesFound
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.keyindex.questions import Find, Nacked, Show, Trace
 
 if TYPE_CHECKING:
     from halfmoon.adapters.kafka.registry import Peer
     from halfmoon.adapters.tcp.access import Rights
-    from halfmoon.cluster.asking import Answers, Told
+    from halfmoon.cluster.asking import Answerer, Answers, Told
     from halfmoon.core.storage.fetch_buffers import FetchBuffers
     from halfmoon.server.assembly import Node
 
@@ -47,7 +48,28 @@ def message_answers(node: Node, rights: Callable[[str, str], Rights | None], in_
         ctx = Context(kernel, node.services, peer, 0, 0, None, may)
         ask_here(ctx, question, lambda found: told(MessagesFound(found)))
 
-    return {AskMessages: answer}
+    return {AskMessages: answer, AskSchedules: _schedule_answer(node, rights)}
+
+
+def _schedule_answer(node: Node, rights: Callable[[str, str], Rights | None]) -> Answerer:
+    """What a shard answers another process that asks about recurring messages for a client."""
+
+    def answer(asked: AskSchedules, told: Told) -> None:
+        try:
+            may = rights(asked.principal, asked.host)
+            question = schedules.decoder().decode(asked.body)
+        except BrokerError as error:
+            told(error)
+            return
+        except msgspec.DecodeError as error:  # of a newer version
+            told(BrokerError(Fault.INVALID_REQUEST, str(error)))
+            return
+        asker = schedules.asker_of(asked.principal, asked.host, may)
+        schedules.answer_here(
+            node.kernel, node.services, question, asker, lambda found: told(SchedulesFound(schedules.encoded(found)))
+        )
+
+    return answer
 
 
 class _OtherProcess:
