@@ -14,6 +14,9 @@ For confluent-kafka, kafka-python and aiokafka, against Halfmoon:
     name, sent = outbox.prepare("orders", b"paid")  # delivered when it is committed
     sent.result(10)  # stored, else it raises
     outbox.commit(name)
+
+    schedules = halfmoon.kafka.Schedules(producer)
+    schedules.create("reports", "nightly", "30 2 * * *", b"run", zone="Europe/Berlin").result(10)
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from halfmoon.kafka.nacking import Nack, attempts, original_topic
 from halfmoon.kafka.outbox import TransactionalOutbox
+from halfmoon.kafka.schedules import Schedules
 from halfmoon.kafka.sending import NotStoredError, Sent
 
 if TYPE_CHECKING:
@@ -32,6 +36,7 @@ __all__ = [
     "AllocatorAssignor",
     "Nack",
     "NotStoredError",
+    "Schedules",
     "Sent",
     "TransactionalOutbox",
     "assignor",

@@ -1,4 +1,4 @@
-"""HalfmoonSchedules (18508): recurring messages, for `halfmoon schedule` and `halfmoon.kafka.Schedules`.
+"""HalfmoonSchedules (18508): recurring messages, for `halfmoon schedule`.
 
 Not advertised, as 18502. Version 0, request header 1, response header 0; both bodies are JSON, bytes in it base64. The
 fields are those of hooks/schedules.py:
@@ -108,9 +108,7 @@ def fault(error: BrokerError) -> Answer:
 
 
 def in_another(schedule_id: str) -> Answer:
-    return fault(
-        BrokerError(Fault.DUPLICATE_RESOURCE, f"there is {schedule_id}, in another partition: cancel that one first")
-    )
+    return fault(BrokerError(Fault.INVALID_RECORD, f"there is {schedule_id}, in another partition: cancel that first"))
 
 
 def encoded(answer: Answer) -> bytes:

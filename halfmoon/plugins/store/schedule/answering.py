@@ -113,11 +113,6 @@ class Answering:
             question.missed or self._missed, question.key, question.value,
             message_headers(question.headers), asker.principal, asker.host, now_ms, Progress(now_ms), question.paused,
         )  # fmt: skip
-        for other in self._book.of_topic(topic.name):
-            if other.name == asked.name and other.partition != asked.partition:
-                raise BrokerError(
-                    Fault.DUPLICATE_RESOURCE, f"there is {other.id}, in another partition: cancel that one first"
-                )
         known = self._book.get(asked.id)
         if known is not None and not question.replace and not known.says(asked):
             raise BrokerError(Fault.DUPLICATE_RESOURCE, f"there is a schedule {asked.id}, and it says something else")

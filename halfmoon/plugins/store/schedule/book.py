@@ -107,6 +107,7 @@ class Book:
         self._check(asked)
         known = changed[asked.id] if asked.id in changed else self._all.get(asked.id)
         if known is None:
+            self.check_alone(asked)
             coming = sum(each is not None and each_id not in self._all for each_id, each in changed.items())
             if len(self._all) + coming >= self._limits.max_schedules:
                 raise BrokerError(
@@ -120,6 +121,12 @@ class Book:
         same = known.is_due_as(asked)
         progress = known.progress if same else replace(known.progress, upto_ms=asked.progress.upto_ms, problem="")
         return replace(asked, created_ms=known.created_ms, paused=known.paused, progress=progress)
+
+    def check_alone(self, asked: Recurring) -> None:
+        """A name is one schedule's in a topic, as far as is known here. Raises BrokerError(INVALID_RECORD)."""
+        for other in self._all.values():
+            if (other.topic_id, other.name) == (asked.topic_id, asked.name) and other.partition != asked.partition:
+                raise _refused(f"there is {other.id}, in another partition: cancel that first")
 
     def _check(self, asked: Recurring) -> None:
         if not NAME.fullmatch(asked.name):

@@ -2,10 +2,13 @@
 
 A record with these headers is not stored in its topic. It is the message that is sent there, to the same partition:
 
-    SCHEDULE_NAME     what the schedule is called in its partition: 1 to 100 of a-z, A-Z, 0-9, '.', '_' and '-'
-    SCHEDULE_CRON     when it is sent: `0 9 * * 1-5`; with six fields, the first is the second
-    SCHEDULE_ZONE     the time zone of that, such as Europe/Berlin; without it UTC
-    SCHEDULE_MISSED   what becomes of times that were missed while the broker was away: once, or skip
+    SCHEDULE_NAME       what the schedule is called in its topic: 1 to 100 of a-z, A-Z, 0-9, '.', '_' and '-'
+    SCHEDULE_CRON       when it is sent: `0 9 * * 1-5`; with six fields, the first is the second
+    SCHEDULE_ZONE       the time zone of that, such as Europe/Berlin; without it UTC
+    SCHEDULE_MISSED     what becomes of times that were missed while the broker was away: once, or skip
+    SCHEDULE_PARTITION  the partition, which the record must have been sent to. It is needed where a topic has several
+                        and the record has no key, or comes from a client of RocketMQ: the next time the same schedule
+                        would be sent to another one
 
 A schedule of this name is replaced; the same one again changes nothing. A record with SCHEDULE_NAME and SCHEDULE_STATE
 (`paused`, `active` or `cancelled`), sent to the same partition, changes it.

@@ -22,7 +22,7 @@ from halfmoon.plugin import (
     finish,
     rewrite_in_slices,
 )
-from halfmoon.plugin.moving import Topics
+from halfmoon.plugin.moving import Topic, Topics
 from halfmoon.plugins.store.delay.delays import CANCEL, UNIQ_KEY
 from halfmoon.plugins.store.delay.delays import NAMES as DELAYS
 from halfmoon.plugins.store.schedule.book import Book
@@ -33,10 +33,13 @@ STATE = "SCHEDULE_STATE"
 NAME = "SCHEDULE_NAME"
 ZONE = "SCHEDULE_ZONE"
 MISSED = "SCHEDULE_MISSED"
-NAMES = (CRON, STATE, NAME, ZONE, MISSED)
+PARTITION = "SCHEDULE_PARTITION"
+NAMES = (CRON, STATE, NAME, ZONE, MISSED, PARTITION)
 ACTIVE, PAUSED, CANCELLED = "active", "paused", "cancelled"
 HALF = "TRAN_MSG"
 RETRY_OF = "RETRY_OF"
+BORN_HOST = "__BORNHOST"
+"""Of a message of RocketMQ's clients, which send to all queues in turn, also what has a key."""
 TTL = "halfmoon.ttl.ms"
 """The one header of this prefix that is the client's."""
 MOST = 100
@@ -61,7 +64,7 @@ class Taking:
         return finish(self.in_slices(put))
 
     def in_slices(self, put: Put) -> Generator[Any, Any, memoryview | Redirect]:
-        changes = _Changes(self._book, put, self._topic_id(put.topic), self._missed)
+        changes = _Changes(self._book, put, self._topic(put.topic), self._missed)
         kept = yield from rewrite_in_slices(put.batch, _search, changes.change)
         if not changes.count:
             return put.batch
@@ -78,20 +81,20 @@ class Taking:
 
         return Redirect(kept, redirected, appended=appended, holds=changes.hold)
 
-    def _topic_id(self, name: str) -> str:
+    def _topic(self, name: str) -> Topic:
         topic = None if self.topics is None else self.topics.get(name)
         if topic is None:
             raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
-        return topic.id.hex()
+        return topic
 
 
 class _Changes:
     """Those of one batch."""
 
-    def __init__(self, book: Book, put: Put, topic_id: str, missed: Policy) -> None:
+    def __init__(self, book: Book, put: Put, topic: Topic, missed: Policy) -> None:
         self._book = book
         self._put = put
-        self._topic_id = topic_id
+        self._topic = topic
         self._missed = missed
         self.count = 0
         self.rows: list[Row] = []
@@ -124,6 +127,7 @@ class _Changes:
         name = _text(index, found, NAME)
         schedule_id = f"{put.topic}/{put.partition}/{name}"
         book.check_ready()
+        self._check_partition(index, record, found)
         self._known.setdefault(schedule_id, book.get(schedule_id))
         if CRON in found:
             asked = self._asked(index, record, found, name)
@@ -148,6 +152,18 @@ class _Changes:
         if made is not None:
             self._write(schedule_id, made)
 
+    def _check_partition(self, index: int, record: Record, found: dict[str, bytes | None]) -> None:
+        """A schedule is in the partition to which it was sent. A client that sends it to any, and to another one the
+        next time, would make several. Raises BrokerError(INVALID_RECORD)."""
+        said = found.get(PARTITION)
+        if said is not None:
+            if said != str(self._put.partition).encode():
+                raise _refused(index, f"header {PARTITION} is {said[:40]!r}: it was sent to {self._put.partition}")
+        elif len(self._topic.partitions) > 1 and (record.key is None or BORN_HOST in found):
+            raise _refused(
+                index, f"a schedule needs a key or header {PARTITION}, by which it is in one partition, always"
+            )
+
     def _write(self, schedule_id: str, made: Recurring | None) -> None:
         now_ms = self._put.now_ms
         self.changed[schedule_id] = made
@@ -166,7 +182,7 @@ class _Changes:
             raise _refused(index, f"headers {CRON} and {STATE} exclude each other")
         check_message(found)
         return Recurring(
-            put.topic, put.partition, name, self._topic_id, _text(index, found, CRON),
+            put.topic, put.partition, name, self._topic.id.hex(), _text(index, found, CRON),
             _text(index, found, ZONE) if found.get(ZONE) else "UTC", missed, record.key, record.value,
             message_headers(record.headers), put.principal, put.host, put.now_ms, Progress(put.now_ms),
         )  # fmt: skip

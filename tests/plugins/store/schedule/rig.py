@@ -87,7 +87,15 @@ def put(
     sender: Sender | None = None, timestamp: int = 0, fields: dict[str, Any] | None = None, **headers: str,
 ) -> int:  # fmt: skip
     """Send a record; the offset it has, or −1."""
-    row = key, value, timestamp, tuple((name.replace("__", "."), text.encode()) for name, text in headers.items())
+    row = (
+        key,
+        value,
+        timestamp,
+        tuple(
+            (name.replace("__", ".") if name.startswith("half") else name, text.encode())
+            for name, text in headers.items()
+        ),
+    )
     batch = memoryview(bytearray(build_batch([row], **(fields or {}))))
     if sender is None:
         return append(broker, partition_of(broker, topic, index), batch).base_offset
@@ -95,12 +103,14 @@ def put(
 
 
 def make(broker: BareNode, name: str, cron: str, topic: str = "orders", **more: Any) -> None:
-    assert put(broker, topic, SCHEDULE_NAME=name, SCHEDULE_CRON=cron, **more) == -1
+    where = {"SCHEDULE_PARTITION": str(more.get("index", 0))}
+    assert put(broker, topic, SCHEDULE_NAME=name, SCHEDULE_CRON=cron, **where, **more) == -1
     relay(broker)
 
 
 def tell(broker: BareNode, name: str, state: str, topic: str = "orders", **more: Any) -> None:
-    assert put(broker, topic, SCHEDULE_NAME=name, SCHEDULE_STATE=state, **more) == -1
+    where = {"SCHEDULE_PARTITION": str(more.get("index", 0))}
+    assert put(broker, topic, SCHEDULE_NAME=name, SCHEDULE_STATE=state, **where, **more) == -1
     relay(broker)
 
 

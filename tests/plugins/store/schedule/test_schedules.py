@@ -89,7 +89,7 @@ def test_those_that_are_due_together_are_all_sent(broker: BareNode, clock: TwoCl
 def test_the_rest_of_the_batch_is_stored_with_it(broker: BareNode, clock: TwoClocks) -> None:
     rows = [
         (None, b"before", 1, ()),
-        (None, b"again", 2, (("SCHEDULE_NAME", b"n"), ("SCHEDULE_CRON", HOURLY.encode()))),
+        (b"k", b"again", 2, (("SCHEDULE_NAME", b"n"), ("SCHEDULE_CRON", HOURLY.encode()))),
         (None, b"behind", 3, (("SCHEDULE", b"no"),)),
     ]
     broker.append(partition_of(broker, "orders"), memoryview(bytearray(build_batch(rows))), clock.wall_ms())
@@ -170,7 +170,7 @@ def test_cancelled(broker: BareNode, clock: TwoClocks) -> None:
 
 def test_many_changes_in_one_batch_hold_together_in_their_order(broker: BareNode, clock: TwoClocks) -> None:
     def row(**headers: str) -> Any:
-        return None, b"v", 0, tuple((f"SCHEDULE_{name}", text.encode()) for name, text in headers.items())
+        return b"k", b"v", 0, tuple((f"SCHEDULE_{name}", text.encode()) for name, text in headers.items())
 
     rows = [
         row(NAME="a", CRON=HOURLY),
@@ -190,12 +190,12 @@ def test_a_large_batch_is_taken_apart_in_slices_and_worked_out_again_where_it_ha
     broker: BareNode, clock: TwoClocks
 ) -> None:
     headers = (("SCHEDULE_NAME", b"x"), ("SCHEDULE_CRON", HOURLY.encode()))
-    rows = [(None, b"plain", 0, ()) for _ in range(400)] + [(None, b"new", 0, headers)]
+    rows = [(None, b"plain", 0, ()) for _ in range(400)] + [(b"k", b"new", 0, headers)]
     batch = memoryview(bytearray(build_batch(rows)))
     with pytest.raises(TakesLongError) as long:
         broker.append(partition_of(broker, "orders"), batch, clock.wall_ms())
     prepared = finish(long.value.steps(batch))
-    make(broker, "x", HOURLY, value=b"meanwhile")
+    make(broker, "x", HOURLY, value=b"meanwhile", key=b"k")
     with pytest.raises(TakesLongError) as long:
         broker.append(partition_of(broker, "orders"), batch, clock.wall_ms(), prepared=prepared)
     prepared = finish(long.value.steps(batch))
@@ -230,20 +230,23 @@ def test_an_idempotent_producer_may_send_it_again(broker: BareNode, clock: TwoCl
         ({"SCHEDULE_CRON": HOURLY, "SCHEDULE_NAME": "n", "SCHEDULE_STATE": "paused"}, "exclude each other"),
         ({"SCHEDULE_CRON": HOURLY, "SCHEDULE_NAME": "n", "DELAY": "3"}, "cannot have header DELAY"),
         ({"SCHEDULE_CRON": HOURLY, "SCHEDULE_NAME": "n", "TRAN_MSG": "true"}, "cannot have header TRAN_MSG"),
+        ({"SCHEDULE_CRON": HOURLY, "SCHEDULE_NAME": "n", "SCHEDULE_PARTITION": "1"}, "it was sent to 0"),
+        ({"SCHEDULE_NAME": "n", "SCHEDULE_STATE": "paused", "SCHEDULE_PARTITION": "x"}, "it was sent to 0"),
+        ({"SCHEDULE_CRON": HOURLY, "SCHEDULE_NAME": "n", "__BORNHOST": "1.1.1.1:1"}, "needs a key or header"),
         ({"SCHEDULE_NAME": "n", "SCHEDULE_STATE": "off"}, "not active, paused or cancelled"),
     ],
 )
 def test_what_makes_no_sense_is_refused(broker: BareNode, headers: dict[str, str], said: str) -> None:
     with pytest.raises(BrokerError, match=f"record 0: .*{said}") as caught:
-        put(broker, "orders", **headers)
+        put(broker, "orders", key=b"k", **headers)
     assert caught.value.fault is Fault.INVALID_RECORD
     assert broker.topic(TOPIC) is None
 
 
 def test_nothing_of_a_batch_is_there_that_is_refused(broker: BareNode, clock: TwoClocks) -> None:
     rows = [
-        (None, b"a", 0, (("SCHEDULE_NAME", b"a"), ("SCHEDULE_CRON", HOURLY.encode()))),
-        (None, b"b", 0, (("SCHEDULE_NAME", b"b"), ("SCHEDULE_CRON", b"nonsense"))),
+        (b"k", b"a", 0, (("SCHEDULE_NAME", b"a"), ("SCHEDULE_CRON", HOURLY.encode()))),
+        (b"k", b"b", 0, (("SCHEDULE_NAME", b"b"), ("SCHEDULE_CRON", b"nonsense"))),
     ]
     with pytest.raises(BrokerError, match="record 1: cron expression 'nonsense'"):
         broker.append(partition_of(broker, "orders"), memoryview(bytearray(build_batch(rows))), clock.wall_ms())
@@ -267,7 +270,7 @@ def test_no_more_than_may_be(fs: FaultyFileSystem, clock: TwoClocks) -> None:
 
 def test_one_batch_changes_a_hundred_at_most(broker: BareNode) -> None:
     headers = (("SCHEDULE_NAME", b"x"), ("SCHEDULE_STATE", b"cancelled"))
-    batch = memoryview(bytearray(build_batch([(None, b"", 0, headers)] * 101)))
+    batch = memoryview(bytearray(build_batch([(b"k", b"", 0, headers)] * 101)))
     with pytest.raises(BrokerError, match="100 schedules at most"):
         broker.append(partition_of(broker, "orders"), batch, broker.clock.wall_ms())
 
@@ -331,7 +334,7 @@ def test_somebody_elses_needs_alter(broker: BareNode, clock: TwoClocks) -> None:
     make(broker, "x", HOURLY, sender=alice)
     for headers in ({"SCHEDULE_CRON": "5 * * * *"}, {"SCHEDULE_STATE": "paused"}, {"SCHEDULE_STATE": "cancelled"}):
         with pytest.raises(BrokerError) as refused:
-            put(broker, "orders", sender=bob, SCHEDULE_NAME="x", **headers)
+            put(broker, "orders", sender=bob, key=b"k", SCHEDULE_NAME="x", **headers)
         assert refused.value.fault is Fault.TOPIC_AUTHORIZATION_FAILED
     with pytest.raises(BrokerError, match="alter orders"):
         ask(broker, ChangeSchedule("orders", "x", "cancelled"), bob)
@@ -579,15 +582,26 @@ def test_made_paused(broker: BareNode, clock: TwoClocks) -> None:
     assert numbers_sent(broker) == [7200]
 
 
-def test_those_of_a_name_are_changed_in_every_partition_or_in_one(broker: BareNode) -> None:
+def test_a_name_is_one_schedules_in_a_topic(broker: BareNode) -> None:
+    """A client that sends a schedule again, to any partition, would make more and more of them."""
     make(broker, "x", HOURLY, index=0)
+    with pytest.raises(BrokerError, match="there is orders/0/x, in another partition: cancel that first"):
+        make(broker, "x", HOURLY, index=1)
+    for changes in ({"SCHEDULE_CRON": HOURLY}, {"SCHEDULE_STATE": "paused"}):
+        with pytest.raises(BrokerError, match="needs a key or header SCHEDULE_PARTITION"):
+            put(broker, "orders", SCHEDULE_NAME="x", **changes)
+    broker.create_topic("one", 1)
+    assert put(broker, "one", SCHEDULE_NAME="x", SCHEDULE_CRON=HOURLY) == -1
+
+
+def test_a_change_may_name_the_partition(broker: BareNode) -> None:
     make(broker, "x", HOURLY, index=1)
+    with pytest.raises(BrokerError, match="topic 'orders' has no schedule 'x' in its partition 0"):
+        ask(broker, ChangeSchedule("orders", "x", "paused", 0))
     (one,) = ask(broker, ChangeSchedule("orders", "x", "paused", 1)).schedules or ()
-    assert one.id == "orders/1/x"
-    assert [each.state for each in listed(broker)] == ["active", "paused"]
-    both = ask(broker, ChangeSchedule("orders", "x", "cancelled")).schedules or ()
-    assert [each.id for each in both] == ["orders/0/x", "orders/1/x"]
-    assert listed(broker) == []
+    assert (one.id, one.state) == ("orders/1/x", "paused")
+    (gone,) = ask(broker, ChangeSchedule("orders", "x", "cancelled")).schedules or ()
+    assert (gone.id, listed(broker)) == ("orders/1/x", [])
     with pytest.raises(BrokerError, match="topic 'orders' has no schedule 'x'"):
         ask(broker, ChangeSchedule("orders", "x", "cancelled"))
 
