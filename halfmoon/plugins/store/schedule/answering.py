@@ -96,7 +96,8 @@ class Answering:
 
     def _create(self, question: CreateSchedule, asker: ScheduleAsker) -> Recurring:
         """Raises BrokerError."""
-        asker.demands("write", question.topic)
+        if not asker.allows("write", question.topic):
+            raise BrokerError(Fault.TOPIC_AUTHORIZATION_FAILED)
         topic = self._topics.get(question.topic)
         if topic is None or not 0 <= question.partition < len(topic.partitions):
             raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
@@ -135,7 +136,10 @@ class Answering:
                 Fault.RESOURCE_NOT_FOUND, f"topic '{question.topic}' has no schedule '{question.name}'{where}"
             )
         for each in found:
-            asker.demands("write" if each.principal == asker.principal else "alter", each.topic)
+            if each.principal != asker.principal:
+                asker.demands("alter", each.topic)
+            elif not asker.allows("write", each.topic):
+                raise BrokerError(Fault.TOPIC_AUTHORIZATION_FAILED)
         now_ms = self._clock.wall_ms()
         rows: list[Row] = []
         changed: list[Recurring] = []
