@@ -123,8 +123,8 @@ class Firing:
                 self._skip(kept, error)
                 continue
             batches = read.slices if read.cold is None else (yield read.cold)
-            if not batches:
-                return
+            if not batches:  # else nobody would know of the schedules behind
+                raise BrokerError(Fault.KAFKA_STORAGE_ERROR, f"offset {self._next_offset} of {kept!r} cannot be found")
             for batch in batches:
                 self._take_in(memoryview(batch))
                 yield None
@@ -178,18 +178,17 @@ class Firing:
             schedule.cron, schedule.zone, progress.upto_ms, now_ms,
             late_ms=self._late_ms, once=schedule.missed == "once",
         )  # fmt: skip
-        if found.missed:
-            progress = replace(progress, missed=progress.missed + found.missed)
-            self._logger.warning(
-                "event=schedule_missed schedule=%s times=%d reason=%s", schedule.id, found.missed,
-                f"more than {format_duration(self._late_ms)} late",
-            )  # fmt: skip
-            self.counters.missed += found.missed
-        progress = replace(progress, upto_ms=found.upto_ms)
+        progress = replace(progress, upto_ms=found.upto_ms, missed=progress.missed + found.missed)
         if found.send_ms is None:
             self._go_on(schedule, progress)
         else:
             self._send(schedule, progress, found.send_ms, now_ms)
+        if found.missed:
+            self.counters.missed += found.missed
+            self._logger.warning(
+                "event=schedule_missed schedule=%s times=%d reason=%s", schedule.id, found.missed,
+                f"more than {format_duration(self._late_ms)} late",
+            )  # fmt: skip
 
     def _send(self, schedule: Recurring, progress: Progress, at_ms: int, now_ms: int) -> None:
         """Send the message of one time. Raises BrokerError."""
