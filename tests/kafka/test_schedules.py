@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -16,9 +15,11 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import NewTopic
 
 import halfmoon.testing
-from halfmoon.cli.main import run
+from halfmoon.cli.asking import ask_about_schedules
+from halfmoon.cli.brokers import Brokers
 from halfmoon.client import BrokerRefusedError, Message, recurring, schedule_change
 from halfmoon.client import Producer as RocketmqProducer
+from halfmoon.hooks.schedules import ListSchedules, Schedule
 from halfmoon.kafka import NotStoredError, Schedules
 
 EVERY_SECOND = "* * * * * *"
@@ -44,16 +45,16 @@ def topic(broker: halfmoon.testing.Broker, request: pytest.FixtureRequest) -> st
     return str(name)
 
 
-@pytest.fixture
-def listed(
-    broker: halfmoon.testing.Broker, topic: str, capsys: pytest.CaptureFixture[str]
-) -> Callable[[], dict[str, Any]]:
-    """What the command line shows of the topic's schedules, by their names."""
+Listed = Callable[[], dict[str, Schedule]]
 
-    def look() -> dict[str, Any]:
-        capsys.readouterr()
-        assert run(["schedule", "list", "-t", topic, "-o", "json", "-b", broker.bootstrap_servers]) == 0
-        return {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+
+@pytest.fixture
+def listed(broker: halfmoon.testing.Broker, topic: str) -> Listed:
+    """The topic's schedules, by their names, as the command line is told of them."""
+
+    def look() -> dict[str, Schedule]:
+        answer = ask_about_schedules(Brokers(broker.bootstrap_servers), ListSchedules(topic))
+        return {each.name: each for each in answer.schedules or ()}
 
     return look
 
@@ -67,7 +68,7 @@ def follow(found: list[int]) -> bool:
     return all(later - sooner == 1 for sooner, later in pairwise(found))
 
 
-def test_confluent_kafka(broker: halfmoon.testing.Broker, topic: str, listed: Callable[[], dict[str, Any]]) -> None:
+def test_confluent_kafka(broker: halfmoon.testing.Broker, topic: str, listed: Listed) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     schedules = Schedules(producer)
     schedules.create(topic, "tick", EVERY_SECOND, b"v", b"k", [("mine", b"x")]).result(10)
@@ -83,9 +84,9 @@ def test_confluent_kafka(broker: halfmoon.testing.Broker, topic: str, listed: Ca
     assert {(each.key(), each.value(), dict(each.headers())["mine"]) for each in found} == {(b"k", b"v", b"x")}
     assert follow(times([each.headers() for each in found]))
     schedules.pause(topic, "tick", b"k").result(10)
-    assert listed()["tick"]["state"] == "paused"
+    assert listed()["tick"].state == "paused"
     schedules.resume(topic, "tick", b"k").result(10)
-    assert listed()["tick"]["state"] == "active"
+    assert listed()["tick"].state == "active"
     schedules.cancel(topic, "tick", b"k").result(10)
     assert listed() == {}
     with pytest.raises(NotStoredError):
@@ -99,7 +100,7 @@ def test_confluent_kafka(broker: halfmoon.testing.Broker, topic: str, listed: Ca
     consumer.close()
 
 
-def test_kafka_python(broker: halfmoon.testing.Broker, topic: str, listed: Callable[[], dict[str, Any]]) -> None:
+def test_kafka_python(broker: halfmoon.testing.Broker, topic: str, listed: Listed) -> None:
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
     schedules = Schedules(producer)
     schedules.create(topic, "tick", EVERY_SECOND, b"v", zone="Asia/Tokyo", missed="skip", partition=1).result(10)
@@ -107,7 +108,7 @@ def test_kafka_python(broker: halfmoon.testing.Broker, topic: str, listed: Calla
     found = [next(consumer) for _ in range(2)]
     assert {(each.partition, each.key, each.value) for each in found} == {(1, None, b"v")}
     assert follow(times([each.headers for each in found]))
-    assert (listed()["tick"]["zone"], listed()["tick"]["missed"]) == ("Asia/Tokyo", "skip")
+    assert (listed()["tick"].zone, listed()["tick"].missed) == ("Asia/Tokyo", "skip")
     schedules.cancel(topic, "tick", partition=1).result(10)
     assert listed() == {}
     with pytest.raises(Exception, match=r"(?i)record"):
@@ -118,7 +119,7 @@ def test_kafka_python(broker: halfmoon.testing.Broker, topic: str, listed: Calla
     producer.close()
 
 
-def test_aiokafka(broker: halfmoon.testing.Broker, topic: str, listed: Callable[[], dict[str, Any]]) -> None:
+def test_aiokafka(broker: halfmoon.testing.Broker, topic: str, listed: Listed) -> None:
     async def story() -> None:
         async with (
             AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer,
@@ -139,7 +140,7 @@ def test_aiokafka(broker: halfmoon.testing.Broker, topic: str, listed: Callable[
     assert listed() == {}
 
 
-def test_our_client(broker: halfmoon.testing.Broker, topic: str, listed: Callable[[], dict[str, Any]]) -> None:
+def test_our_client(broker: halfmoon.testing.Broker, topic: str, listed: Listed) -> None:
     with RocketmqProducer("reporting", namesrv=broker.namesrv) as producer:
         queue = next(queue for queue in producer.queues(topic) if queue.queue_id == producer.queues(topic)[0].queue_id)
         message = Message(topic, b"v", tags="t", properties={"mine": "x"})
@@ -152,7 +153,7 @@ def test_our_client(broker: halfmoon.testing.Broker, topic: str, listed: Callabl
         assert "UNIQ_KEY" not in headers
         assert not [name for name in headers if name.startswith("SCHEDULE_")]
         producer.send(schedule_change("tick", "paused", queue), queue=queue)
-        assert listed()["tick"]["state"] == "paused"
+        assert listed()["tick"].state == "paused"
         producer.send(schedule_change("tick", "cancelled", queue), queue=queue)
         assert listed() == {}
         with pytest.raises(BrokerRefusedError):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from halfmoon.cli.main import run
+from halfmoon.cli.asking import ask_about_schedules
+from halfmoon.cli.brokers import Brokers
+from halfmoon.hooks.schedules import ListSchedules
 from halfmoon.kafka import Schedules
 from halfmoon.server.workers.importing import import_directory
 from halfmoon.testing import Broker
@@ -25,15 +25,13 @@ CONFIG = {
 }
 
 
-def listed(broker: Broker, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    capsys.readouterr()
-    assert run(["schedule", "list", "-o", "json", "-b", broker.bootstrap_servers]) == 0
-    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
-    return found
+def listed(broker: Broker) -> list[tuple[int, str, str]]:
+    answer = ask_about_schedules(Brokers(broker.bootstrap_servers), ListSchedules())
+    return [(each.partition, each.name, each.state) for each in answer.schedules or ()]
 
 
 @pytest.mark.timeout(300)
-def test_each_schedule_is_in_one_shard_and_each_time_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_schedule_is_in_one_shard_and_each_time_once(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with Broker(data_dir=str(folder), config=CONFIG) as broker:
         admin = AdminClient({**broker.client_config(), **QUIET})
@@ -43,13 +41,13 @@ def test_each_schedule_is_in_one_shard_and_each_time_once(tmp_path: Path, capsys
             schedules.create(TOPIC, f"s{partition}", "* * * * * *", b"v", partition=partition).result(30)
         schedules.create(TOPIC, "quiet", "0 0 1 1 *", b"v", partition=0).result(30)
         schedules.pause(TOPIC, "quiet", partition=0).result(30)
-        names = [(each["partition"], each["name"], each["state"]) for each in listed(broker, capsys)]
+        names = listed(broker)
         assert len(names) == PARTITIONS + 1
         time.sleep(1)
     assert import_directory(folder, 16) is not None
     for workers in (2, 5):
         with Broker(data_dir=str(folder), workers=workers, config=CONFIG) as broker:
-            assert [(each["partition"], each["name"], each["state"]) for each in listed(broker, capsys)] == names
+            assert listed(broker) == names
             time.sleep(2)
             found = stored(broker.bootstrap_servers)
             for times in found.values():
