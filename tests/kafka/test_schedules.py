@@ -142,9 +142,9 @@ def test_aiokafka(broker: halfmoon.testing.Broker, topic: str, listed: Listed) -
 
 def test_our_client(broker: halfmoon.testing.Broker, topic: str, listed: Listed) -> None:
     with RocketmqProducer("reporting", namesrv=broker.namesrv) as producer:
-        queue = next(queue for queue in producer.queues(topic) if queue.queue_id == producer.queues(topic)[0].queue_id)
+        queue = producer.queues(topic)[-1]
         message = Message(topic, b"v", tags="t", properties={"mine": "x"})
-        tick = recurring(message, "tick", EVERY_SECOND, queue, missed="once")
+        tick = recurring(message, "tick", EVERY_SECOND, missed="once")
         producer.send(tick, queue=queue)
         consumer = KafkaConsumer(topic, bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest")
         found = [next(consumer) for _ in range(2)]
@@ -152,12 +152,12 @@ def test_our_client(broker: halfmoon.testing.Broker, topic: str, listed: Listed)
         assert (found[0].value, headers["TAGS"], headers["mine"]) == (b"v", b"t", b"x")
         assert "UNIQ_KEY" not in headers
         assert not [name for name in headers if name.startswith("SCHEDULE_")]
-        producer.send(schedule_change("tick", "paused", queue), queue=queue)
+        producer.send(schedule_change(topic, "tick", "paused"), queue=queue)
         assert listed()["tick"].state == "paused"
-        producer.send(schedule_change("tick", "cancelled", queue), queue=queue)
+        producer.send(schedule_change(topic, "tick", "cancelled"), queue=queue)
         assert listed() == {}
         with pytest.raises(BrokerRefusedError):
-            producer.send(recurring(message, "tick", "nonsense", queue), queue=queue)
+            producer.send(recurring(message, "tick", "nonsense"), queue=queue)
         consumer.close()
 
 

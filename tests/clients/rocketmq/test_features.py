@@ -60,7 +60,7 @@ def test_delays_of_any_time(clients: Clients, producer: Any) -> None:
 def test_recurring_messages(clients: Clients, producer: Any) -> None:
     topic = clients.topic(2)
     got = clients.consume(topic)
-    named = {"SCHEDULE_NAME": "tick", "SCHEDULE_PARTITION": "1"}
+    named = {"SCHEDULE_NAME": "tick", "SCHEDULE_PARTITION": "fixed"}
     queue = clients.queue(topic, 1)
     tick = clients.message(topic, "R", "tick", "k", SCHEDULE_CRON="* * * * * *", SCHEDULE_ZONE="Asia/Tokyo", **named)
     assert producer.send(tick, queue).getSendStatus().toString() == "SEND_OK"

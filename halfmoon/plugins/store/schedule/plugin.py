@@ -6,7 +6,8 @@ A record with these headers is not stored in its topic. It is the message that i
     SCHEDULE_CRON       when it is sent: `0 9 * * 1-5`; with six fields, the first is the second
     SCHEDULE_ZONE       the time zone of that, such as Europe/Berlin; without it UTC
     SCHEDULE_MISSED     what becomes of times that were missed while the broker was away: once, or skip
-    SCHEDULE_PARTITION  the partition, which the record must have been sent to. It is needed where a topic has several
+    SCHEDULE_PARTITION  the partition, which the record must have been sent to; or `fixed`: the client sends to the same
+                        one, always. It is needed where a topic has several
                         and the record has no key, or comes from a client of RocketMQ: the next time the same schedule
                         would be sent to another one
 

@@ -34,6 +34,8 @@ NAME = "SCHEDULE_NAME"
 ZONE = "SCHEDULE_ZONE"
 MISSED = "SCHEDULE_MISSED"
 PARTITION = "SCHEDULE_PARTITION"
+FIXED = b"fixed"
+"""In place of the partition: the client sends to the same one, always. RocketMQ's name queues by broker."""
 NAMES = (CRON, STATE, NAME, ZONE, MISSED, PARTITION)
 ACTIVE, PAUSED, CANCELLED = "active", "paused", "cancelled"
 HALF = "TRAN_MSG"
@@ -157,7 +159,7 @@ class _Changes:
         next time, would make several. Raises BrokerError(INVALID_RECORD)."""
         said = found.get(PARTITION)
         if said is not None:
-            if said != str(self._put.partition).encode():
+            if said not in (FIXED, str(self._put.partition).encode()):
                 raise _refused(index, f"header {PARTITION} is {said[:40]!r}: it was sent to {self._put.partition}")
         elif len(self._topic.partitions) > 1 and (record.key is None or BORN_HOST in found):
             raise _refused(

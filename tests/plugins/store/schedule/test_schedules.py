@@ -590,6 +590,7 @@ def test_a_name_is_one_schedules_in_a_topic(broker: BareNode) -> None:
     for changes in ({"SCHEDULE_CRON": HOURLY}, {"SCHEDULE_STATE": "paused"}):
         with pytest.raises(BrokerError, match="needs a key or header SCHEDULE_PARTITION"):
             put(broker, "orders", SCHEDULE_NAME="x", **changes)
+    assert put(broker, "orders", SCHEDULE_NAME="y", SCHEDULE_CRON=HOURLY, SCHEDULE_PARTITION="fixed") == -1
     broker.create_topic("one", 1)
     assert put(broker, "one", SCHEDULE_NAME="x", SCHEDULE_CRON=HOURLY) == -1
 
