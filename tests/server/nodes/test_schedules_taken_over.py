@@ -26,7 +26,8 @@ def test_each_time_is_kept_once_whichever_node_has_the_shard(tmp_path: Path) -> 
     with ClusterProcesses(tmp_path / "cluster", 3, **SHARDS, durable=False, more=more) as cluster:
         cluster.wait_until_shared()
         config = {"bootstrap.servers": cluster.bootstrap, **QUICK}
-        AdminClient(config).create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(WAIT_S)
+        admin = AdminClient(config)
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(WAIT_S)
         schedules = Schedules(Producer(config))
         for partition in range(PARTITIONS):
             schedules.create(TOPIC, f"s{partition}", "* * * * * *", b"v", partition=partition).result(WAIT_S)
