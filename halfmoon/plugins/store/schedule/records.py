@@ -22,7 +22,6 @@ from halfmoon.plugin import Headers, build_batch
 TOPIC = "halfmoon.schedules"
 CONFIGS = {
     "cleanup.policy": "compact",
-    "min.cleanable.dirty.ratio": "0.1",
     "retention.ms": "-1",
     "retention.bytes": "-1",
     "halfmoon.headers.enable": "false",

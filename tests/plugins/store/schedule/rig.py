@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from halfmoon.config.settings import load_settings
@@ -62,13 +62,13 @@ def reopen(
     rights: Callable[[str, str], Any] = lambda principal, host: None,
     *,
     on: bool = True,
-    shard: Any = None,
+    off: Collection[str] = (),
     **settings: Any,
 ) -> BareNode:
-    """`settings`: of the plugin."""
+    """`off`: services that are. `settings`: of the plugin."""
     small = {"segment_bytes": SEGMENT, "index_checkpoint_bytes": 16 << 10, "low_disk_bytes": 0, "flush": "sync"}
     dice = random.Random(fs.dice.random())
-    broker = BareNode(fs, load_settings({"log": small}, {}, {}), clock, dice.randbytes, shard=shard)
+    broker = BareNode(fs, load_settings({"log": small}, {}, {}), clock, dice.randbytes, off=off)
     broker.open()
     ctx = PluginContext("schedule", ScheduleSettings(**settings))
     broker.use(LANGUAGES, halfmoon_commitlog(ctx) if on else ())

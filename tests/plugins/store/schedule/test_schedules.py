@@ -525,6 +525,15 @@ def test_compaction_leaves_what_counts(fs: FaultyFileSystem, clock: TwoClocks, b
     assert len(found(broker, TOPIC)) < 200
 
 
+@pytest.mark.parametrize("service", ["cleaner", "keyindex", "configs"])
+def test_services_that_it_can_do_without(fs: FaultyFileSystem, clock: TwoClocks, service: str) -> None:
+    broker = reopen(fs, clock, off=(service,))
+    broker.create_topic("orders", 1)
+    make(broker, "x", HOURLY)
+    broker = away(broker, fs, clock, HOUR_MS, off=(service,))
+    assert numbers_sent(broker) == [3600]
+
+
 def test_a_record_that_nobody_can_read_holds_up_no_other(
     fs: FaultyFileSystem, clock: TwoClocks, broker: BareNode
 ) -> None:
