@@ -1,7 +1,8 @@
-"""docs/delays.md, docs/views.md and docs/ttl.md: their commands and programs do what they say."""
+"""docs/delays.md, docs/schedules.md, docs/views.md and docs/ttl.md: their commands and programs do what they say."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -33,7 +34,15 @@ def broker() -> Iterator[halfmoon.testing.Broker]:
         yield running
 
 
-@pytest.mark.parametrize(("page", "last_line"), [("delays", "remind me"), ("views", "order 7"), ("ttl", "123456")])
+@pytest.mark.parametrize(
+    ("page", "last_line"),
+    [
+        ("delays", "remind me"),
+        ("schedules", "schedules/0/tick: cancelled"),
+        ("ttl", "123456"),
+        ("views", "order 7"),
+    ],
+)
 def test_the_commands(page: str, last_line: str, broker: halfmoon.testing.Broker, tmp_path: Path) -> None:
     assert run(blocks(page, "run")[0].replace("orders", page), broker, tmp_path).splitlines()[-1] == last_line
 
@@ -57,7 +66,7 @@ def run(commands: str, broker: halfmoon.testing.Broker, tmp_path: Path) -> str:
     environment = {
         **os.environ,
         "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", ""))),
         "HALFMOON_BOOTSTRAP_SERVER": broker.bootstrap_servers,
     }
     shell = ["/bin/sh", "-e", "-c", commands]
@@ -83,3 +92,21 @@ def test_the_programs(broker: halfmoon.testing.Broker) -> None:
         metrics = answer.read().decode()
     assert metric(metrics, "halfmoon_cancelled_messages_total") == 1
     assert metric(metrics, "halfmoon_scheduled_messages") == 1, "what is due tomorrow waits"
+
+
+def test_the_programs_about_schedules(tmp_path: Path) -> None:
+    """A program that has a schedule may send it again; what was cancelled is gone."""
+    listeners = {"rocketmq": {"bind": "127.0.0.1:0", "namesrv": "127.0.0.1:0"}}
+    with halfmoon.testing.Broker(config={"listeners": listeners}) as running:
+        space: dict[str, Any] = {}
+        for program in [*blocks("schedules", "python"), blocks("schedules", "python")[0]]:
+            exec(program.replace("127.0.0.1:9092", running.bootstrap_servers), space)
+        (client,) = blocks("schedules", "client")
+        named = client.replace('Producer("reporting")', f'Producer("reporting", namesrv="{running.namesrv}")')
+        exec(named, {})
+        command = [sys.executable, "-m", "halfmoon", "schedule", "list", "-o", "json"]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))}
+        environment["HALFMOON_BOOTSTRAP_SERVER"] = running.bootstrap_servers
+        done = subprocess.run(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True)
+        (left,) = json.loads(done.stdout)
+        assert (left["topic"], left["name"], left["zone"]) == ("reports", "nightly", "Europe/Berlin")

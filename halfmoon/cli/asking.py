@@ -1,6 +1,5 @@
-"""Asking the broker what no API of Kafka's can say: our own APIs, HalfmoonMessages, HalfmoonUsers, HalfmoonSecurity
-and HalfmoonDelays (adapters/kafka/api/api_18502_messages.py, api_18503_users.py, api_18504_security.py,
-api_18506_delays.py)."""
+"""Asking the broker what no API of Kafka's can say: our own APIs, HalfmoonMessages, HalfmoonUsers, HalfmoonSecurity,
+HalfmoonDelays and HalfmoonSchedules (adapters/kafka/api/api_18502_messages.py, api_18503_users.py, …)."""
 
 from __future__ import annotations
 
@@ -13,13 +12,14 @@ from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.connect import RETRY_FOR_S, RETRY_PAUSE_S, connection
 from halfmoon.cli.errors import CliError, describe_kafka_error
 from halfmoon.cli.kafka_connection import Connection
+from halfmoon.hooks import schedules
 from halfmoon.services import security
 from halfmoon.services.credentials import questions as users
 from halfmoon.services.delays import paging
 from halfmoon.services.delays import questions as delays
 from halfmoon.services.keyindex.questions import Answer, Find, Nacked, Show
 
-MESSAGES, USERS, SECURITY, DELAYS = 18502, 18503, 18504, 18506
+MESSAGES, USERS, SECURITY, DELAYS, SCHEDULES = 18502, 18503, 18504, 18506, 18508
 AWAY = frozenset(("NOT_LEADER_OR_FOLLOWER", "REQUEST_TIMED_OUT", "COORDINATOR_LOAD_IN_PROGRESS"))
 """What a broker says of a shard that has just moved, or cannot be reached."""
 
@@ -61,7 +61,13 @@ def ask_about_delays(brokers: Brokers, asking: paging.Asking[paging.Result]) -> 
             raise CliError("the broker sent an unexpected response") from None
 
 
-AnswerT = TypeVar("AnswerT", Answer, users.Answer, security.Answer, delays.Answer)
+def ask_about_schedules(brokers: Brokers, question: schedules.Question) -> schedules.Answer:
+    """Raises CliError where the broker refuses, or knows no such question."""
+    answer = msgspec.json.decode(_ask(brokers, SCHEDULES, question), type=schedules.Answer)
+    return _accepted(answer)
+
+
+AnswerT = TypeVar("AnswerT", Answer, users.Answer, security.Answer, delays.Answer, schedules.Answer)
 
 
 def _accepted(answer: AnswerT) -> AnswerT:

@@ -34,6 +34,7 @@ GROUPS = {
     "dlq": "List, show, replay, mark, purge and expire dead letters.",
     "message": "Find messages, and show their history.",
     "delay": "List, count, cancel and reschedule scheduled messages.",
+    "schedule": "Send messages on a schedule (cron).",
     "user": "Create, list, change and delete users.",
     "acl": "Add, remove and list access rules; check what they allow.",
     "token": "Create, list, renew and end delegation tokens.",
@@ -47,6 +48,7 @@ GROUPS = {
 """Commands that have commands: the `app` of the module of that name; and what a list says of them."""
 FEATURES = {
     "view": ("plugins", "view"),
+    "schedule": ("plugins", "schedule"),
     "group": ("services", "groups"),
     "message": ("services", "keyindex"),
     "delay": ("services", "delays"),

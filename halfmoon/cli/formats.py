@@ -122,6 +122,7 @@ def in_short(content: bytes | None) -> str | None:
 
 
 def text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
+    """As text under this name; bytes that are no UTF-8 stand in `…_base64` instead."""
     if data is None:
         return {name: None}
     try:

@@ -20,6 +20,7 @@ from halfmoon.client.errors import (
     TopicUnknownError,
 )
 from halfmoon.client.messages import Message, ReceivedMessage, SendResult, SendStatus
+from halfmoon.client.recurring import recurring, schedule_change
 from halfmoon.client.selectors import Selector, at_random, by_hash, by_machine_room
 from halfmoon.plugin import Queue
 from halfmoon.services.delays.questions import Changed, ScheduledCount, ScheduledMessage
@@ -54,4 +55,6 @@ __all__ = [
     "at_random",
     "by_hash",
     "by_machine_room",
+    "recurring",
+    "schedule_change",
 ]

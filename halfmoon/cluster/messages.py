@@ -363,3 +363,18 @@ class DelaysFound(Answer, frozen=True, tag="delays-found"):
 
 class MessagesFound(Answer, frozen=True, tag="messages-found"):
     body: bytes
+
+
+class AskSchedules(Question, frozen=True, tag="schedules"):
+    """A question of hooks/schedules.py, as JSON, of a client that may ask it."""
+
+    body: bytes
+    principal: str
+    host: str
+    """Of the client."""
+
+
+class SchedulesFound(Answer, frozen=True, tag="schedules-found"):
+    """As of hooks/schedules.py, as JSON."""
+
+    body: bytes

@@ -75,6 +75,16 @@ class TransactionGuard(Protocol):
 class Sender(Protocol):
     """What whoever sends a batch may do, for features that act on what its records say."""
 
+    @property
+    def principal(self) -> str:
+        """Such as User:alice."""
+        ...
+
+    @property
+    def host(self) -> str:
+        """The client's address."""
+        ...
+
     def demands(self, uses: tuple[tuple[str, str, str | None], ...], /) -> bool:
         """Whether one of these is allowed: operation, type of the resource, and its name; None: any of the type. A
         refusal is told to whoever has to know of it."""

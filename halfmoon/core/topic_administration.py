@@ -270,6 +270,16 @@ class TopicAdministration:
             control.StartOffsetsMoved([(partition.topic.number, partition.index, offset)])
         )
 
+    def internal_partition(self, name: str, configs: Mapping[str, str]) -> Partition:
+        """Of an internal topic in which a feature keeps records of its own, which is made if need be. Where several
+        logs share their topics, each has one for itself. Raises BrokerError."""
+        topic = self._catalog.by_name.get(name)
+        if topic is None:
+            topic, _ = self.create_topic(name, 1, configs, internal=True)
+        elif not topic.internal:
+            raise BrokerError(Fault.INVALID_TOPIC_EXCEPTION, f"topic '{name}' should be internal, and is not")
+        return topic.here()[0]
+
     def first_partition(self, name: str, configs: Mapping[str, str] | None = None) -> Partition:
         """Of an ordinary topic that is the broker's to fill, beside others: the first that lies in this log. The topic
         is made if need be, with these configurations. Raises BrokerError."""

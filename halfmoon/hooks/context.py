@@ -74,6 +74,12 @@ class PluginHost(Protocol):
         """Whether the group has negatively acknowledged this message, and not committed its offset since."""
         ...
 
+    def allows(self, principal: str, host: str, operation: str, resource_type: str, name: str) -> bool:
+        """Whether a client that is not here may do something, by what the broker knows of it now: for what is done on
+        its behalf later. Words as of `halfmoon_authorize`. Raises BrokerError(NOT_LEADER_OR_FOLLOWER) where that cannot
+        be told now."""
+        ...
+
     def cache_verdicts(self, plugin: str, lifetime_ms: int) -> None:
         """Keep what `halfmoon_authorize` of the plugin says of a principal, an address and a resource for so long; 0
         keeps nothing. Raises ValueError for less. Without access rules nothing is kept."""
@@ -192,6 +198,10 @@ class PluginContext:
         """Deprecated: `was_nacked`. Goes with the next version."""
         warnings.warn("PluginContext.was_handed_back is called was_nacked now", DeprecationWarning, stacklevel=2)
         return self.was_nacked(group, topic, partition, offset)
+
+    def allows(self, principal: str, host: str, operation: str, resource_type: str, name: str) -> bool:
+        """See PluginHost.allows."""
+        return self._running().allows(principal, host, operation, resource_type, name)
 
     def cache_verdicts(self, lifetime_ms: int) -> None:
         """See PluginHost.cache_verdicts."""

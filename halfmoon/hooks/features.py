@@ -13,7 +13,7 @@ from msgspec import Struct
 from halfmoon.hooks.context import PluginContext
 
 if TYPE_CHECKING:
-    from halfmoon.core.append_types import Produced, TransactionalProducer
+    from halfmoon.core.append_types import Piece, Produced, TransactionalProducer
     from halfmoon.core.catalog.section import CatalogSection
     from halfmoon.core.catalog.topics import Partition, Topic
     from halfmoon.core.records.record_codec import Record
@@ -53,6 +53,11 @@ class Topics(Protocol):
         """Durable a moment later. Raises BrokerError."""
         ...
 
+    def internal_partition(self, name: str, configs: Mapping[str, str]) -> Partition:
+        """Of an internal topic in which the feature keeps records of its own (`Feature.topics` reserves its name); it
+        is made if need be. Where several processes share the topics, each shard has one. Raises BrokerError."""
+        ...
+
     def first_partition(self, name: str) -> Partition:
         """Of an ordinary topic that is the broker's to fill; it is made if need be. Raises BrokerError."""
         ...
@@ -78,6 +83,11 @@ class LogWriter(Protocol):
         given_up: GivenUp | None = None,
     ) -> int:
         """A batch made from other messages, with the proof of which: exactly once, whatever happens."""
+        ...
+
+    def append_group(self, pieces: Sequence[Piece], now_ms: int, *, keyed: bool = False) -> int:
+        """Batches to several partitions that are in this log, as one: after a crash all of them are there, or none.
+        `keyed`: one of the records may have a key by which it is found."""
         ...
 
     def append_control(self, record: control.Any) -> int:

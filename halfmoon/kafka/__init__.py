@@ -16,6 +16,8 @@ For confluent-kafka, kafka-python and aiokafka, against Halfmoon:
     outbox.commit(name)
 
     ConsumerLoop(consumer, ["orders"], handle, nack=nack).run()  # until SIGTERM; aiokafka: AsyncConsumerLoop
+    schedules = halfmoon.kafka.Schedules(producer)
+    schedules.create("reports", "nightly", "30 2 * * *", b"run", zone="Europe/Berlin").result(10)
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from halfmoon.kafka.handling import DeadLetter, RetryLater
 from halfmoon.kafka.loop import ConsumerLoop
 from halfmoon.kafka.nacking import Nack, attempts, original_topic
 from halfmoon.kafka.outbox import TransactionalOutbox
+from halfmoon.kafka.schedules import Schedules
 from halfmoon.kafka.sending import NotStoredError, Sent
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ __all__ = [
     "Nack",
     "NotStoredError",
     "RetryLater",
+    "Schedules",
     "Sent",
     "TransactionalOutbox",
     "assignor",

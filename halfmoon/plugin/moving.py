@@ -11,6 +11,7 @@ This module grows with the built-in plugins; unlike `halfmoon.plugin` it may cha
 
 from __future__ import annotations
 
+from halfmoon.core.append_types import Piece
 from halfmoon.core.catalog.section import CatalogSection, Places
 from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.features import Arrivals, DerivedFiles, Feature, TopicPolicy
@@ -43,6 +44,10 @@ from halfmoon.hooks.features import (
     ViewChecks,
     WaitingMessages,
 )
+from halfmoon.hooks.schedules import Answer as ScheduleAnswer
+from halfmoon.hooks.schedules import Asker as ScheduleAsker
+from halfmoon.hooks.schedules import ChangeSchedule, CreateSchedule, ListSchedules, Schedule, Schedules
+from halfmoon.hooks.schedules import Question as ScheduleQuestion
 from halfmoon.schema.control import FROM_END, Binding
 from halfmoon.schema.provenance import GivenUp, Origin, Provenance, SourceRange, SourceRun, decode_origin
 from halfmoon.services.common.filtering import FoundInThread, found_in_thread, matches
@@ -74,6 +79,8 @@ __all__ = [
     "BatchHeader",
     "Binding",
     "CatalogSection",
+    "ChangeSchedule",
+    "CreateSchedule",
     "DerivedFiles",
     "Durability",
     "Extent",
@@ -84,6 +91,7 @@ __all__ = [
     "GivenUp",
     "KeyLookup",
     "Lifetimes",
+    "ListSchedules",
     "Load",
     "LogReader",
     "LogWriter",
@@ -93,10 +101,16 @@ __all__ = [
     "Origin",
     "Outgoing",
     "Partition",
+    "Piece",
     "Places",
     "Provenance",
     "Read",
     "RelayTasks",
+    "Schedule",
+    "ScheduleAnswer",
+    "ScheduleAsker",
+    "ScheduleQuestion",
+    "Schedules",
     "SourceRange",
     "SourceRun",
     "State",

@@ -17,6 +17,7 @@ BUILT_IN: dict[str, str] = {
     "machine_room_nearby": "halfmoon.plugins.allocate.machine_room_nearby",
     "range": "halfmoon.plugins.allocate.range",
     "retry": "halfmoon.plugins.store.retry.plugin",
+    "schedule": "halfmoon.plugins.store.schedule.plugin",
     "sql92": "halfmoon.plugins.filter.sql92",
     "sticky": "halfmoon.plugins.allocate.sticky",
     "tag": "halfmoon.plugins.filter.tag",

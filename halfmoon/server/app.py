@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from halfmoon.adapters.kafka.identity import Local
 from halfmoon.adapters.kafka.registry import Api, Context
 from halfmoon.adapters.kafka.server import Server
-from halfmoon.adapters.tcp.access import Access
+from halfmoon.adapters.tcp.access import Access, Rights
 from halfmoon.adapters.tcp.tls import Tls
 from halfmoon.adapters.tcp.turns import Turns
 from halfmoon.auth.principals import LOCAL_ADMIN
@@ -210,6 +210,7 @@ class App:
             node.common, kernel.catalog, kernel.clock, node.groups.rights_changed, settings, self.plugins,
             self.plugin_host,
         )  # fmt: skip
+        self.plugin_host.rights = self._rights
         node.services.add(authorizing.answers(self.access, self.tls_files))
         if takes_tokens(settings.listeners):
             self._take_tokens(loop)
@@ -223,6 +224,10 @@ class App:
     def _clock(self) -> Clock:
         machine = SystemClock()
         return machine if self._instruments is None else self._instruments.clock(machine)
+
+    def _rights(self, principal: str, host: str) -> Rights | None:
+        """What a client may do; None: everything."""
+        return None if self.access is None else self.access.rights(principal, host)
 
     def _take_tokens(self, loop: asyncio.AbstractEventLoop) -> None:
         """Raises StartError."""

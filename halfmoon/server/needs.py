@@ -11,6 +11,7 @@ NEEDS: Mapping[str, Sequence[str]] = {
     "services.share": ("groups",),
     "plugins.delay": ("waiting", "keyindex"),
     "plugins.retry": ("waiting",),
+    "plugins.schedule": ("waiting",),
     "plugins.transaction": ("waiting",),
     "listeners.rocketmq": ("groups",),
 }

@@ -46,6 +46,9 @@ class NodeTopics:
         topic, _ = self._kernel.administration.create_topic(name, partitions, configs)
         return topic
 
+    def internal_partition(self, name: str, configs: Mapping[str, str]) -> Partition:
+        return self._kernel.administration.internal_partition(name, configs)
+
     def first_partition(self, name: str) -> Partition:
         return self._kernel.administration.first_partition(name)
 

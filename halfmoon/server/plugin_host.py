@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.records.batch_header import parse_header
@@ -20,7 +20,16 @@ from halfmoon.server.assembly import Node
 from halfmoon.services.authorization.service import Authorization
 from halfmoon.services.following.saved import folder_of
 
+if TYPE_CHECKING:
+    from halfmoon.adapters.tcp.access import Rights
+
 Batches = Sequence[memoryview | bytes]
+RightsOf = Callable[[str, str], "Rights | None"]
+"""(principal, client's address) → what it may do."""
+
+
+def _not_known(_principal: str, _host: str) -> Rights | None:
+    raise BrokerError(Fault.NOT_LEADER_OR_FOLLOWER, "it is not known yet who may do what")
 
 
 class Host:
@@ -38,6 +47,8 @@ class Host:
         """How long verdicts of a plugin may be kept."""
         self.authorization: Authorization | None = None
         """Once there is one: where access rules decide."""
+        self.rights: RightsOf = _not_known
+        """What a client may do; None: everything. Raises BrokerError."""
 
     def append(self, topic: str, partition: int, batch: bytes) -> int:
         """The base offset. The batch is appended, not yet durable. Raises BrokerError."""
@@ -130,6 +141,10 @@ class Host:
         if found is None or not 0 <= partition < len(found.partitions):
             return False
         return self.node.state.nacked.was_nacked(group, found.partitions[partition], offset)
+
+    def allows(self, principal: str, host: str, operation: str, resource_type: str, name: str) -> bool:
+        rights = self.rights(principal, host)
+        return rights is None or rights.allows((operation, resource_type, name))
 
     def cache_verdicts(self, plugin: str, lifetime_ms: int) -> None:
         if lifetime_ms < 0:

@@ -74,12 +74,13 @@ def plugin(name: str = "mine", **hooks: Any) -> object:
 def test_without_a_word_the_built_in_plugins_are_on() -> None:
     loaded = load()
     assert [info.name for info in loaded.infos if info.enabled] == list(BUILT_IN)
-    others = {"delay", "retry", "transaction", "tag", "sql92", "view"}
+    others = {"delay", "retry", "schedule", "transaction", "tag", "sql92", "view"}
     assert set(loaded.allocators) == set(BUILT_IN) - others
     assert set(loaded.filters) == {"tag", "sql92"}
     assert all("halfmoon_allocators" in info.hooks for info in loaded.infos if info.name not in others)
     assert [interceptor.name for interceptor in loaded.interceptors] == [
         "retry",
+        "schedule",
         "transaction-half",
         "transaction-end",
         "delay",

@@ -247,6 +247,8 @@ CHANGES: list[tuple[str, Callable[[User], Any], set[tuple[str, ...]]]] = [
     ("HalfmoonUsers", lambda u: u.ask_own(18503, {"type": "flags", "name": "bob", "disabled": True}),
      {("alter", *CLUSTER)}),
     ("HalfmoonSecurity", lambda u: u.ask_own(18504, {"type": "reload_tls"}), {("alter", *CLUSTER)}),
+    ("HalfmoonSchedules", lambda u: u.ask_own(18508, {"type": "create", "topic": "orders", "name": "n",
+                                                      "cron": "0 0 1 1 *"}), {("write", "topic", "orders")}),
     ("CreateDelegationToken", lambda u: u.ask(38, 3, owner_principal_type="User", owner_principal_name="root",
                                               renewers=[], max_lifetime_ms=-1), {("create", "delegation_token")}),
     ("DeleteTopics", lambda u: u.delete("orders"), {("delete", "topic", "orders")}),

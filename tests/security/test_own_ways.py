@@ -322,6 +322,52 @@ def test_redeliveries_are_their_groups(user: Make, root: User) -> None:
     assert alice.ask_own(18506, question)["changed"] == {"count": 1, "topics": ["retry.g"]}
 
 
+# Schedules.
+
+
+def schedules_of(user: User) -> dict[str, Any]:
+    return {each["name"]: each for each in user.ask_own(18508, {"type": "list"})["schedules"]}
+
+
+def test_a_schedule_sends_what_its_creator_may_send_then(user: Make, root: User) -> None:
+    alice = user("alice", "write topic orders")
+    every_second = {"SCHEDULE_NAME": b"tick", "SCHEDULE_CRON": b"* * * * * *"}
+    assert alice.produce("secret", b"v", headers=every_second) == TOPIC
+    assert alice.produce("orders", b"of alice", headers=every_second) == 0
+    root.until_read("orders", b"of alice")
+    alice.allow()
+    wait_for(lambda: schedules_of(root)["tick"]["refused"] > 0)
+    assert schedules_of(root)["tick"]["problem"] == "User:alice is not allowed to write to the topic"
+    sent = schedules_of(root)["tick"]["fired"]
+    wait_for(lambda: schedules_of(root)["tick"]["refused"] > 1)
+    assert schedules_of(root)["tick"]["fired"] == sent
+    alice.allow("write topic orders")
+    wait_for(lambda: schedules_of(root)["tick"]["fired"] > sent)
+
+
+def test_somebody_elses_schedule_is_neither_seen_nor_changed(user: Make, root: User) -> None:
+    never = {"SCHEDULE_NAME": b"n", "SCHEDULE_CRON": b"0 0 1 1 *"}
+    assert root.produce("orders", b"hidden", headers=never) == 0
+    mallory = user("mallory")
+    change = {"type": "change", "topic": "orders", "name": "n", "to": "cancelled"}
+    create = {"type": "create", "topic": "orders", "name": "n", "cron": "* * * * *", "replace": True}
+    assert schedules_of(mallory) == {}
+    for question in (change, create, {**create, "topic": "missing"}, {**change, "topic": "missing"}):
+        assert mallory.ask_own(18508, question)["fault"] == "TOPIC_AUTHORIZATION_FAILED"
+    mallory.allow("write topic orders")
+    for question in (change, create):
+        assert mallory.ask_own(18508, question)["fault"] == "TOPIC_AUTHORIZATION_FAILED"
+    for headers in ({**never, "SCHEDULE_CRON": b"* * * * *"}, {"SCHEDULE_NAME": b"n", "SCHEDULE_STATE": b"paused"}):
+        assert mallory.produce("orders", b"v", headers=headers) == TOPIC
+    shown = schedules_of(mallory)["n"]
+    assert (shown["creator"], shown.get("value"), shown["shows"]) == ("User:root", None, False)
+    mallory.allow("write topic orders", "read topic orders")
+    assert base64.b64decode(schedules_of(mallory)["n"]["value"]) == b"hidden"
+    mallory.allow("write topic orders", "alter topic orders")
+    assert mallory.ask_own(18508, change)["schedules"][0]["name"] == "n"
+    assert schedules_of(root) == {}
+
+
 def test_users_are_the_clusters(user: Make, root: User) -> None:
     mallory = user("mallory", "all topic *", "all group *")
     changes: list[dict[str, Any]] = [

@@ -74,7 +74,7 @@ APIS = {
         "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "WriteTxnMarkers", "TxnOffsetCommit",
         "DescribeTransactions", "ListTransactions",
     },
-    "waiting": set(),
+    "waiting": {"HalfmoonSchedules"},  # of a plugin that needs it
 }  # fmt: skip
 """By service, what is not there without it."""
 METRICS = {
@@ -239,6 +239,10 @@ def test_commands_say_that_it_is_not_there() -> None:
         ),
         (
             {"services": {"waiting": False}, "plugins": {"delay": False, "retry": False}},
+            "$.plugins.schedule needs services.waiting, which is off",
+        ),
+        (
+            {"services": {"waiting": False}, "plugins": {"delay": False, "retry": False, "schedule": False}},
             "$.plugins.transaction needs services.waiting, which is off",
         ),
         (

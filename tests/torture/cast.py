@@ -38,11 +38,14 @@ async def cast(world: World) -> list[Actor]:
     from tests.torture.keyed import Keyed
     from tests.torture.later import Later
     from tests.torture.plain import Plain
+    from tests.torture.recurring import Recurring
     from tests.torture.share import Share
     from tests.torture.topics import Topics
     from tests.torture.transactions import Pipeline, Transactions
 
-    everybody: list[type[Actor]] = [Plain, Keyed, Later, Halves, Transactions, Pipeline, Groups, Share, Topics, Kept]
+    everybody: list[type[Actor]] = [
+        Plain, Keyed, Later, Halves, Transactions, Pipeline, Groups, Share, Topics, Kept, Recurring,
+    ]  # fmt: skip
     chosen = [each for each in everybody if not world.only or each.name in world.only.split(",")]
     if not world.only:
         # Mostly a few: a short scenario leaves time for others.

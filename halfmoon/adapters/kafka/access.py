@@ -208,6 +208,7 @@ NEEDS: Mapping[int, Guards] = {
     18503: IN_ITS_HANDLER,
     18504: IN_ITS_HANDLER,
     18506: IN_ITS_HANDLER,
+    18508: IN_ITS_HANDLER,
 }  # fmt: skip
 """By API key. An API of a plugin's own is the plugin's to guard, and has no line here."""
 

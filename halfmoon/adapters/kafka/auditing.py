@@ -21,6 +21,7 @@ CHANGES = frozenset(
         18503,  # users
         18504,  # reload_tls
         18506,  # scheduled messages are cancelled and rescheduled
+        18508,  # schedules
     )
 )  # fmt: skip
 """APIs that change what is kept of topics, records, groups, users, rules and configurations. Delegation tokens' (38 to

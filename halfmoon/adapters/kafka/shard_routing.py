@@ -15,7 +15,15 @@ from functools import partial
 from inspect import isgeneratorfunction
 from typing import Any
 
-from halfmoon.adapters.kafka import refusals, shard_delays, shard_entries, shard_messages, shard_shares, spread_produce
+from halfmoon.adapters.kafka import (
+    refusals,
+    shard_delays,
+    shard_entries,
+    shard_messages,
+    shard_schedules,
+    shard_shares,
+    spread_produce,
+)
 from halfmoon.adapters.kafka.by_partition import by_partition, log_dirs
 from halfmoon.adapters.kafka.confirming import CONFIRMED, confirmed
 from halfmoon.adapters.kafka.guards import Handler, Named, called, itself
@@ -274,6 +282,7 @@ WAYS: Mapping[int, Way] = {
     92: answered_by(shard_shares.delete_offsets, _BY_GROUP),
     18502: shard_messages.ask,
     18506: shard_delays.ask,
+    18508: shard_schedules.ask,
     20: _delete_topics,
     # CreateTopics, CreateAcls, DeleteAcls, AlterConfigs, CreatePartitions, delegation tokens, …
     **dict.fromkeys((19, 30, 31, 33, 37, 38, 39, 40, 44, 49, 51, 57, 18503), as_change),

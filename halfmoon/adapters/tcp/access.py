@@ -45,6 +45,9 @@ class Rights(Protocol):
     @property
     def principal(self) -> str: ...
 
+    @property
+    def host(self) -> str: ...
+
     def allows(self, use: Use) -> bool:
         """A question of the broker's own, such as what to leave out of a list: nobody is told the answer."""
         ...
@@ -145,6 +148,10 @@ class _ByRules:
     def principal(self) -> str:
         return self._asker.principal
 
+    @property
+    def host(self) -> str:
+        return self._asker.host
+
     def allows(self, use: Use) -> bool:
         return self._asker[use]
 
@@ -184,7 +191,7 @@ class OpinionAccess:
 
 
 class _ByOpinion:
-    __slots__ = ("_access", "_host", "_opinion", "_refused", "_topics", "principal")
+    __slots__ = ("_access", "_opinion", "_refused", "_topics", "host", "principal")
 
     def __init__(
         self, access: OpinionAccess, opinion: Opinion, topics: Callable[[], Iterable[str]], principal: str, host: str,
@@ -194,7 +201,7 @@ class _ByOpinion:
         self._refused = refused
         self._opinion = opinion
         self._topics = topics
-        self._host = host
+        self.host = host
         self.principal = principal
 
     def allows(self, use: Use) -> bool:
@@ -202,12 +209,12 @@ class _ByOpinion:
         if resource is None:
             names = list(self._topics()) if resource_type == "topic" else []
             return not names or any(self.allows((operation, resource_type, name)) for name in names)
-        return self._opinion(self.principal, self._host, operation, resource_type, resource) is not False
+        return self._opinion(self.principal, self.host, operation, resource_type, resource) is not False
 
     def allows_either(self, *uses: Use) -> bool:
         """That a wider one is allowed takes an opinion; without one, the narrowest decides."""
         *wider, last = uses
-        return any(self._opinion(self.principal, self._host, *use) for use in wider) or self.allows(last)
+        return any(self._opinion(self.principal, self.host, *use) for use in wider) or self.allows(last)
 
     def demands(self, uses: tuple[Use, ...]) -> bool:
         if self.allows(uses[0]) if len(uses) == 1 else self.allows_either(*uses):
@@ -230,6 +237,10 @@ class Recorded:
     @property
     def principal(self) -> str:
         return self._rights.principal
+
+    @property
+    def host(self) -> str:
+        return self._rights.host
 
     def allows(self, use: Use) -> bool:
         return self._rights.allows(use)

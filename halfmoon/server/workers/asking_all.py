@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from halfmoon.adapters.kafka import shard_delays
+from halfmoon.adapters.kafka.api import api_18508_schedules as schedules
 from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.kafka.shard_messages import ask_here
 from halfmoon.adapters.tcp import delays
 from halfmoon.adapters.tcp.steps import InThread, Soon
-from halfmoon.cluster.messages import AskDelays, AskMessages, DelaysFound, MessagesFound
+from halfmoon.cluster.messages import AskDelays, AskMessages, AskSchedules, DelaysFound, MessagesFound, SchedulesFound
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.keyindex.questions import Find, Nacked, Show, Trace
 
 if TYPE_CHECKING:
     from halfmoon.adapters.kafka.registry import Peer
     from halfmoon.adapters.tcp.access import Rights
-    from halfmoon.cluster.asking import Answers, Told
+    from halfmoon.cluster.asking import Answerer, Answers, Told
     from halfmoon.core.storage.fetch_buffers import FetchBuffers
     from halfmoon.server.assembly import Node
 
@@ -62,7 +63,28 @@ def message_answers(
         ctx = Context(kernel, node.services, peer, 0, 0, None, may)
         shard_delays.ask_here(ctx, question, lambda found: told(DelaysFound(found)))
 
-    return {AskMessages: answer, AskDelays: answer_delays}
+    return {AskMessages: answer, AskDelays: answer_delays, AskSchedules: _schedule_answer(node, rights)}
+
+
+def _schedule_answer(node: Node, rights: Callable[[str, str], Rights | None]) -> Answerer:
+    """What a shard answers another process that asks about recurring messages for a client."""
+
+    def answer(asked: AskSchedules, told: Told) -> None:
+        try:
+            may = rights(asked.principal, asked.host)
+            question = schedules.decoder().decode(asked.body)
+        except BrokerError as error:
+            told(error)
+            return
+        except msgspec.DecodeError as error:  # of a newer version
+            told(BrokerError(Fault.INVALID_REQUEST, str(error)))
+            return
+        asker = schedules.asker_of(asked.principal, asked.host, may)
+        schedules.answer_here(
+            node.kernel, node.services, question, asker, lambda found: told(SchedulesFound(schedules.encoded(found)))
+        )
+
+    return answer
 
 
 class _OtherProcess:

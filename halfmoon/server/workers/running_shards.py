@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from halfmoon.adapters.tcp.turns import Turns
     from halfmoon.config.settings import Settings
     from halfmoon.hooks.types import TopicChange
+    from halfmoon.server.plugin_host import RightsOf
     from halfmoon.server.workers.catalog import SharedCatalogDriver
     from halfmoon.server.workers.open_shards import OpenShards
 
@@ -58,12 +59,19 @@ class RunningShards:
         """How what follows a shard's log is stopped."""
         self._counts: Counter[tuple[str, str]] = Counter()
         self._hosts: dict[int, ShardHost] = {}
+        self._rights: RightsOf | None = None
         self._unannounced: set[int] = set()
         self._announcing = asyncio.Lock()
         # Of all workers together no more than of one process: a compaction takes a core, and memory for its keys.
         rate = settings.log.cleaner.bytes_per_second
         self._cleaner_rate = rate and max(1, rate // shards.place.here)
         self._one_by_one = threading.Lock()
+
+    def authorize(self, rights: RightsOf) -> None:
+        """It is known from now on what clients may do: see Host.rights."""
+        self._rights = self.host.rights = rights
+        for host in self._hosts.values():
+            host.rights = rights
 
     async def start(self, unset_configs: Collection[str], make: Callable[[], object]) -> None:
         """`make`: in the first change of the shared catalog, what else is missing there. Raises StartError,
@@ -98,6 +106,8 @@ class RunningShards:
         shards = self._shards
         node, files = shards.nodes[number], shards.files[number]
         host = self._hosts[number] = ShardHost(node, files.root, shards.wanted, self._counts, shards.client_threads)
+        if self._rights is not None:
+            host.rights = self._rights
         is_whole = files.is_whole
         cleaning = CleaningProcess(files.root, self._cleaner_rate, self._one_by_one) if is_whole else None
         plugins = load_plugins(self._settings, BUILT_IN)

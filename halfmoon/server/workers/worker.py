@@ -174,6 +174,7 @@ class Worker:
         self.services = PluginServices(self.plugins.services)
         self.answering = self._answering_services()
         self.access = self._authorize()
+        self.running.authorize(self._rights)
         if shards.common.audit is not None:
             self.auditing = Auditing(shards.common.audit, self._audit_lines, settings, self.access)
             on_stop(partial(asyncio.to_thread, self.auditing.stop))

@@ -7,7 +7,7 @@ themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from halfmoon.core.append_types import Piece
@@ -104,6 +104,8 @@ class Redirecting:
         self._delivering = delivering
         self._cancels = cancels
         self.events = GroupEvents()
+        self.own_topics: Mapping[str, Mapping[str, str]] = {}
+        """Internal topics in which interceptors keep records, and their configurations."""
 
     def append(
         self, partition: Partition, batch: memoryview, header: BatchHeader, taken: Taken, now_ms: int, *, keyed: bool
@@ -269,6 +271,9 @@ class Redirecting:
     def _target(self, each: Redirected) -> Partition:
         if each.due_ms:
             return self.waiting_partition(each.topic, each.partition)
+        configs = self.own_topics.get(each.topic)
+        if configs is not None:
+            return self._administration.internal_partition(each.topic, configs)
         return self._administration.first_partition(each.topic, dict(each.configs))
 
     def waiting_partition(self, name: str, index: int) -> Partition:

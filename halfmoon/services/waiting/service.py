@@ -98,6 +98,7 @@ class WaitingService:
         self._interception = Interception(interceptors, self._redirecting, self._clock, self._logger)
         self._deciding.relays = self.cancels.relays = {relay.source: relay for relay in relays}
         self._queues.claimed = self._interception.scheduled_topics | self._deciding.relays.keys()
+        self._redirecting.own_topics = {name: given for each in interceptors for name, given in each.own_topics.items()}
         self._queues.by_wall = frozenset(queue for each in interceptors for queue in each.clock_queues)
         self._rescheduling.rules = rules_of(interceptors)
 

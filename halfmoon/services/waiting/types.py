@@ -28,6 +28,10 @@ def _renamed(struct: Struct, names: Mapping[str, str]) -> None:
             force_setattr(struct, new, given)
 
 
+ANONYMOUS = "User:ANONYMOUS"
+"""Kafka's KafkaPrincipal.ANONYMOUS."""
+
+
 class Put(Struct, frozen=True):
     """A produced batch that has a header of the interceptor's list. `batch` has passed the header-level checks."""
 
@@ -38,6 +42,16 @@ class Put(Struct, frozen=True):
     """Wall clock, Unix ms."""
     sender: Sender | None = None
     """What the client may do; None: everything."""
+
+    @property
+    def principal(self) -> str:
+        """Who sends it; where nobody asks what clients may do, that is not known."""
+        return ANONYMOUS if self.sender is None else self.sender.principal
+
+    @property
+    def host(self) -> str:
+        """From which address; empty where that is not known."""
+        return "" if self.sender is None else self.sender.host
 
     def check(self, operation: str, resource_type: str, name: str) -> None:
         """Whether the client may do what its records ask for; that it may write to the topic is asked before. Raises
@@ -132,6 +146,9 @@ class PutInterceptor(Struct, frozen=True):
     it such a batch holds up every client for as long as `before_put` takes."""
     waiting_topics: tuple[str, ...] = ()
     """Deprecated: `scheduled_topics`."""
+    own_topics: Mapping[str, Mapping[str, str]] = {}
+    """Internal topics in which it keeps records of its own, and their configurations: `Redirected` with `due_ms` 0 may
+    name them. Each has one partition; where several processes share the topics, each shard has one for itself."""
     heard_by_all: bool = False
     """Where several processes share the topics, a batch to a topic that is called as one of `topic_prefixes` is shown
     to the plugin in every shard, whichever partition it was sent to; and again where its client sends it again."""

@@ -10,6 +10,7 @@ from kafka_rig import Rig
 
 from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.registry import Api, OnDemand, offered
+from halfmoon.hooks.schedules import Schedules
 from halfmoon.services.common.services import Services
 from halfmoon.services.security import SecurityAnswers
 
@@ -21,8 +22,11 @@ ALWAYS = {
 
 ROOT = Path(__file__).parents[3]
 
-OF_A_RUNNING_BROKER = SecurityAnswers("decide", "reload")  # type: ignore[arg-type]
-"""The app adds it (server/app.py): it knows access rules and certificates."""
+OF_A_RUNNING_BROKER = (
+    SecurityAnswers("decide", "reload"),  # type: ignore[arg-type]
+    Schedules("ask", "when_ready"),  # type: ignore[arg-type]
+)
+"""The app adds the first (server/app.py): it knows access rules and certificates; the second is a plugin's."""
 
 ASKED_BESIDE = {
     (74, "ClientMetrics"): "part of the configurations",
@@ -57,7 +61,7 @@ def test_without_services_a_log_remains() -> None:
 
 @pytest.mark.parametrize("kind", sorted({kind for each in registered().values() for kind in each.services}, key=str))
 def test_without_a_service_its_apis_are_not_offered(kind: type) -> None:
-    services = Services((*Rig().broker.services, OF_A_RUNNING_BROKER))
+    services = Services((*Rig().broker.services, *OF_A_RUNNING_BROKER))
     assert services.find(kind) is not None
     others = Services(each for each in services if type(each) is not kind)
     gone = set(registered()) - set(offered(registered(), others))

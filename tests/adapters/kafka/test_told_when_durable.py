@@ -154,7 +154,7 @@ READS: dict[int, tuple[int, Fields]] = {
 
 NOTHING_KEPT = {17, 18, 34, 35, 36, 38, 39, 40, 41, 43, 45, 46, 55, 57, 60, 71, 72}
 """They tell nothing that the log remembers."""
-WAITS_ITSELF = {0, 8, 11, 14, 22, 24, 25, 26, 27, 28, 68, 76, 78, 79, 18503, 18504, 18506}
+WAITS_ITSELF = {0, 8, 11, 14, 22, 24, 25, 26, 27, 28, 68, 76, 78, 79, 18503, 18504, 18506, 18508}
 """They wait for what they have written, or what their answer rests on."""
 TO_THE_RECORDS = {1, 2, 3, 10, 12, 13, 23, 75, 18502}
 """They lead to records and members. What a client does with that is asked of the same log, behind it: see 0131."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -77,6 +78,26 @@ def test_what_waits_is_cancelled_and_rescheduled(
         got.exactly(2)
         assert sorted(got.bodies()) == ["a", "c"]
         assert delays.count(topic=topic) == []
+
+
+def test_recurring_messages(clients: Clients, producer: Any) -> None:
+    topic = clients.topic(2)
+    got = clients.consume(topic)
+    named = {"SCHEDULE_NAME": "tick", "SCHEDULE_PARTITION": "fixed"}
+    queue = clients.queue(topic, 1)
+    tick = clients.message(topic, "R", "tick", "k", SCHEDULE_CRON="* * * * * *", SCHEDULE_ZONE="Asia/Tokyo", **named)
+    assert producer.send(tick, queue).getSendStatus().toString() == "SEND_OK"
+    until(lambda: len(got.messages) >= 3)
+    producer.send(clients.message(topic, "R", "-", SCHEDULE_STATE="cancelled", **named), queue)
+    sent = list(got.messages)
+    times = [int(each.getUserProperty("halfmoon.schedule-time")) for each in sent]
+    assert [later - sooner for sooner, later in pairwise(times)] == [1_000] * (len(times) - 1)
+    assert {(body(each), each.getTags(), each.getKeys(), each.getQueueId()) for each in sent} == {
+        ("tick", "R", "k", sent[0].getQueueId())
+    }
+    assert len({each.getMsgId() for each in sent}) == len(sent)
+    with pytest.raises(Exception, match="SCHEDULE_PARTITION"):
+        producer.send(clients.message(topic, "R", "x", "k", SCHEDULE_CRON="* * * * * *", SCHEDULE_NAME="any"), queue)
 
 
 def test_transactions(clients: Clients) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from halfmoon.adapters.kafka.api import api_00_produce, api_01_fetch, api_03_metadata, api_18_api_versions
 from halfmoon.adapters.kafka.registry import Api, Handler, OnDemand
 from halfmoon.hooks.features import NackedMessages
+from halfmoon.hooks.schedules import Schedules
 from halfmoon.services.acls.service import AccessRules
 from halfmoon.services.configs.client_metrics import ClientMetrics
 from halfmoon.services.configs.dynamic import DynamicConfigs
@@ -132,5 +133,6 @@ APIS: Final = {
         _api(18503, "HalfmoonUsers", 0, 0, raw=True, own=True, services=(Users,)),
         _api(18504, "HalfmoonSecurity", 0, 0, raw=True, own=True, services=(SecurityAnswers,)),
         _api(18506, "HalfmoonDelays", 0, 0, raw=True, own=True, services=(Delays,)),
+        _api(18508, "HalfmoonSchedules", 0, 0, raw=True, own=True, services=(Schedules,)),
     )
 }
