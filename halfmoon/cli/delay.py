@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from halfmoon.cli import output, times
+from halfmoon.cli import completing, output, times
 from halfmoon.cli.asking import ask_about_delays
 from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.errors import CliError
@@ -49,12 +49,24 @@ class Chosen:
     topic: Annotated[
         str | None,
         typer.Option(
-            "-t", "--topic", metavar="PATTERN", help="Only those that go to these topics.", show_default=False
+            "-t",
+            "--topic",
+            metavar="PATTERN",
+            help="Only those that go to these topics.",
+            show_default=False,
+            autocompletion=completing.topics,
         ),
     ] = None
     group: Annotated[
         str | None,
-        typer.Option("-g", "--group", metavar="PATTERN", help="Only redeliveries to these groups.", show_default=False),
+        typer.Option(
+            "-g",
+            "--group",
+            metavar="PATTERN",
+            help="Only redeliveries to these groups.",
+            show_default=False,
+            autocompletion=completing.groups,
+        ),
     ] = None
     kind: Annotated[KindOption | None, typer.Option("--kind", help="Only this kind.", show_default=False)] = None
     after: Annotated[

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from halfmoon.cli import output, times
+from halfmoon.cli import completing, output, times
 from halfmoon.cli.asking import ask_about_schedules
 from halfmoon.cli.brokers import Brokers
 from halfmoon.cli.errors import CliError
@@ -27,7 +27,14 @@ app = typer.Typer(help="Send messages on a schedule (cron).", no_args_is_help=Tr
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule in its topic.", show_default=False)]
 TopicOption = Annotated[
-    str, typer.Option("-t", "--topic", help="Topic that the messages are sent to.", show_default=False)
+    str,
+    typer.Option(
+        "-t",
+        "--topic",
+        help="Topic that the messages are sent to.",
+        show_default=False,
+        autocompletion=completing.topics,
+    ),
 ]
 PartitionOption = Annotated[
     int | None, typer.Option("-p", "--partition", min=0, help="In this partition only.", show_default=False)
@@ -107,7 +114,10 @@ def create(
 @app.command("list")
 @option_groups
 def list_schedules(
-    topic: Annotated[str | None, typer.Option("-t", "--topic", help="Of this topic only.", show_default=False)] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option("-t", "--topic", help="Of this topic only.", show_default=False, autocompletion=completing.topics),
+    ] = None,
     *,
     brokers: Brokers,
     result: OutputOption = Output.TEXT,

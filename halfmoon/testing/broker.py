@@ -1,5 +1,4 @@
-"""A real broker for tests: no JVM, no Docker, no port to choose. It is inside the test process, or has processes of its
-own (`workers`)."""
+"""A real broker for tests, in the test's process or with its own (`workers`): no JVM, no Docker, no port to choose."""
 
 from __future__ import annotations
 

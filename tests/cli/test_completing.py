@@ -65,6 +65,8 @@ def test_topics(names: str, bootstrap_servers: str) -> None:
     assert completed(f"halfmoon produce -b {bootstrap_servers} {names}") == both
     assert completed(f"halfmoon produce --bootstrap-server={bootstrap_servers} {names}") == both
     assert completed(f"halfmoon view create v --from {names}", bootstrap_servers) == both
+    assert completed(f"halfmoon delay list -t {names}", bootstrap_servers) == both
+    assert completed(f"halfmoon schedule pause n -t {names}", bootstrap_servers) == both
     assert completed("halfmoon topic describe nothing-", bootstrap_servers) == []
     assert completed(f"halfmoon topic create {names}", bootstrap_servers) == []
 
@@ -77,6 +79,8 @@ def test_groups(names: str, bootstrap_servers: str, broker_cli: CommandLine) -> 
     )
     assert completed(f"halfmoon consume {names}-a -g {names}", bootstrap_servers) == [f"{names}-g"]
     assert completed(f"halfmoon group delete {names}", bootstrap_servers) == [f"{names}-g"]
+    assert completed(f"halfmoon dlq purge {names}", bootstrap_servers) == [f"{names}-g"]
+    assert completed(f"halfmoon delay list -g {names}", bootstrap_servers) == [f"{names}-g"]
     broker_cli.ok("group", "delete", f"{names}-g", f"{names}-$(date)", f"{names} x", f"{names}-'q")
 
 

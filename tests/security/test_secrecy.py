@@ -135,7 +135,7 @@ def test_scheduled_messages_of_topics(asking: tuple[User, User], question: dict[
     assert told_of(root, THERE) != told_of(root, ABSENT), "there is nothing to be told"
 
 
-@pytest.mark.parametrize("key", [18502, 18503, 18504, 18506])
+@pytest.mark.parametrize("key", [18502, 18503, 18504, 18506, 18508])
 @pytest.mark.parametrize(
     "body", [b'{"x":' + b"[" * 100_000, b'{"x":' * 50_000, b'{"type":"find","x":' + b"[" * 100_000]
 )

@@ -89,6 +89,7 @@ class _NoRights:
     """Of a client that may do nothing, and is shown what there is."""
 
     principal = "User:halfmoon.testing"
+    host = ""
 
     def allows(self, use: Use) -> bool:
         return True
