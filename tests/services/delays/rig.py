@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from halfmoon.core.steps import Slices
 from halfmoon.plugins.store.delay.delays import AT_TIMES, CANCEL, LEVEL_TOPIC, NAMES, TIMER_TOPIC, Delays
 from halfmoon.plugins.store.retry.plugin import Retries
+from halfmoon.plugins.store.retry.policies import Policies, RetrySettings
 from halfmoon.services.delays import paging
 from halfmoon.services.delays.paging import Asking, Result
 from halfmoon.services.delays.questions import (
@@ -32,7 +33,9 @@ DELAYS = PutInterceptor(
     "delay", (*NAMES, CANCEL), _delays.before_put, scheduled_topics=(LEVEL_TOPIC, TIMER_TOPIC),
     clock_queues=((TIMER_TOPIC, AT_TIMES),), max_delay_ms=40 * DAY_MS,
 )  # fmt: skip
-RETRIES = PutInterceptor("retry", (), Retries(16, lambda *_: False).before_put, topic_prefixes=("retry.",))
+RETRIES = PutInterceptor(
+    "retry", (), Retries(Policies(RetrySettings()), lambda *_: False).before_put, topic_prefixes=("retry.",)
+)
 
 
 def reopen(fs: FaultyFileSystem, clock: VirtualClock, **settings: Any) -> BareNode:
