@@ -65,10 +65,14 @@ def test_topics(names: str, bootstrap_servers: str) -> None:
     assert completed(f"halfmoon produce -b {bootstrap_servers} {names}") == both
     assert completed(f"halfmoon produce --bootstrap-server={bootstrap_servers} {names}") == both
     assert completed(f"halfmoon view create v --from {names}", bootstrap_servers) == both
-    assert completed(f"halfmoon delay list -t {names}", bootstrap_servers) == both
-    assert completed(f"halfmoon schedule pause n -t {names}", bootstrap_servers) == both
     assert completed("halfmoon topic describe nothing-", bootstrap_servers) == []
     assert completed(f"halfmoon topic create {names}", bootstrap_servers) == []
+
+
+def test_topics_of_scheduled_messages(names: str, bootstrap_servers: str) -> None:
+    both = [f"{names}-a", f"{names}-b"]
+    assert completed(f"halfmoon delay list -t {names}", bootstrap_servers) == both
+    assert completed(f"halfmoon schedule pause n -t {names}", bootstrap_servers) == both
 
 
 def test_groups(names: str, bootstrap_servers: str, broker_cli: CommandLine) -> None:
