@@ -225,6 +225,33 @@ def test_a_dead_letter_has_no_ttl(broker: BareNode, clock: VirtualClock) -> None
     assert {TTL, EXPIRES}.isdisjoint(headers)
 
 
+POLICY = '{"delay": "2s", "not_retryable": ["BadOrder"]}'
+
+
+def test_it_goes_on_with_a_retry_policy(broker: BareNode, clock: VirtualClock) -> None:
+    begin_ms = clock.now_ms
+    nack(broker, "orders/0/0", halfmoon__ttl__ms="50000", RETRY_POLICY=POLICY, RETRY_TIMESTAMP=str(begin_ms))
+    pass_ms(broker, clock, 2_001)
+    ((_, _, _, headers),) = found(broker, RETRY)
+    assert headers[EXPIRES] == b"%d" % (begin_ms + 50_000)
+    assert headers["RECONSUME_TIME"] == b"1"
+
+
+def test_what_has_expired_is_so_whatever_the_error_was(broker: BareNode, clock: VirtualClock) -> None:
+    said = {"RETRY_POLICY": POLICY, "RETRY_ERROR_CLASS": "acme.BadOrder", "halfmoon__ttl__ms": "10"}
+    begin_ms = clock.now_ms
+    consume(broker, "kept", begin_ms, halfmoon__ttl__ms="10")
+    nack(broker, "kept/0/0", **said, RETRY_TIMESTAMP=str(begin_ms))
+    clock.now_ms += 10
+    nack(broker, "kept/0/1", **said, RETRY_TIMESTAMP=str(begin_ms))
+    (first, second) = [headers for *_, headers in found(broker, DEAD)]
+    assert (first["halfmoon.reason"] or b"").startswith(b"not retryable: acme.BadOrder")
+    assert second["halfmoon.reason"] == OVER
+    assert first["RETRY_ERROR_CLASS"] == second["RETRY_ERROR_CLASS"] == b"acme.BadOrder"
+    assert {TTL, EXPIRES}.isdisjoint(first)
+    assert {TTL, EXPIRES}.isdisjoint(second)
+
+
 # -- crashes -----------------------------------------------------------------------------------------------------------
 
 
